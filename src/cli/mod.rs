@@ -1,0 +1,1 @@
+//! Flags and the commands of a person.

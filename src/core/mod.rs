@@ -1,0 +1,4 @@
+//! The pure half: bytes, events and `now` in; effects, bytes and a deadline out. No sockets, no clock.
+
+pub mod http;
+pub mod metrics;

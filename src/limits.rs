@@ -1,0 +1,73 @@
+//! Every bound and default, with its reason. A bound that is hit has a counter or a log line.
+
+use std::time::Duration;
+
+/// Longest CONNECT head, in bytes; longer is 431.
+pub const HEAD_LEN_MAX: usize = 16 * 1024;
+/// Most header fields in a CONNECT head; more is 431. kube-apiserver sends one.
+pub const HEAD_FIELDS_MAX: usize = 64;
+/// A CONNECT head must be complete in this time; then 408.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a frontend kept while its dial is pending; then reading stops.
+pub const EARLY_BYTES_MAX: usize = 64 * 1024;
+
+/// Credit of a new stream in each direction, in bytes.
+pub const WINDOW_INITIAL: u32 = 64 * 1024;
+/// Largest window of a stream, in bytes: 4 MiB is 40 MB/s over 100 ms.
+pub const WINDOW_MAX: u32 = 4 * 1024 * 1024;
+/// What a stream keeps when the pool is short, in bytes.
+pub const WINDOW_GUARANTEED: u32 = 16 * 1024;
+/// All receive windows of a server together, in bytes.
+pub const WINDOW_POOL_SERVER: u64 = 256 * 1024 * 1024;
+/// All receive windows of an agent together, in bytes.
+pub const WINDOW_POOL_AGENT: u64 = 64 * 1024 * 1024;
+
+/// Dials that wait for an agent or its answer; more get 503 at once.
+pub const PENDING_DIALS_MAX: usize = 10_000;
+/// Links that have not said HELLO yet.
+pub const UNAUTHENTICATED_LINKS_MAX: usize = 1024;
+/// Links from one address that have not said HELLO yet.
+pub const UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX: usize = 64;
+/// TLS handshakes advanced in one turn: one costs 0.5-2 ms, and links that live go first.
+pub const HANDSHAKES_PER_TURN: usize = 8;
+/// Connect, TLS and HELLO of a link together.
+pub const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A dial ends with 504 after this (`--backend-dial-timeout`).
+pub const DIAL_TIMEOUT: Duration = Duration::from_secs(8);
+/// A dial waits this long for an agent when there is none (`--dial-wait`).
+pub const DIAL_WAIT: Duration = Duration::from_secs(2);
+/// The agent's own limit for lookup and connect together.
+pub const TARGET_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// What the agent leaves of the server's time for the way back.
+pub const DIAL_ANSWER_RESERVE: Duration = Duration::from_millis(200);
+/// Happy Eyeballs: the next address is tried after this (RFC 8305 section 5).
+pub const CONNECT_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+/// Addresses of one name that are tried at most.
+pub const CONNECT_ADDRESSES_MAX: usize = 16;
+
+/// One attempt of an agent to reach its server (connect only).
+pub const LINK_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A closing socket whose peer takes nothing is cut after this.
+pub const LINGER_TIMEOUT: Duration = Duration::from_secs(60);
+/// A tunnel that is half-closed and silent is cut after this (a FIN may be a legal half-close).
+pub const HALF_CLOSED_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Threads that look names up.
+pub const RESOLVER_THREADS: usize = 8;
+/// Look-ups that wait for a thread; more fail at once.
+pub const RESOLVER_QUEUE_MAX: usize = 1024;
+/// Log lines that wait for the writer; more are counted and dropped, the loop never waits.
+pub const LOG_QUEUE_MAX: usize = 4096;
+
+/// Backlog of each listener: kube-apiserver fails at once when a Unix socket's is full.
+pub const LISTEN_BACKLOG: i32 = 4096;
+/// Connections accepted from one listener in one turn.
+pub const ACCEPTS_PER_TURN: usize = 256;
+
+const _: () = {
+    assert!(WINDOW_GUARANTEED <= WINDOW_INITIAL && WINDOW_INITIAL <= WINDOW_MAX);
+    assert!(TARGET_CONNECT_TIMEOUT.as_millis() + DIAL_ANSWER_RESERVE.as_millis() < DIAL_TIMEOUT.as_millis());
+    assert!(WINDOW_MAX as u64 <= WINDOW_POOL_AGENT);
+};

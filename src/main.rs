@@ -1,0 +1,3 @@
+//! `tautline server|agent|demo|certs`.
+
+fn main() {}
