@@ -22,6 +22,13 @@ pub const WINDOW_POOL_SERVER: u64 = 256 * 1024 * 1024;
 /// All receive windows of an agent together, in bytes.
 pub const WINDOW_POOL_AGENT: u64 = 64 * 1024 * 1024;
 
+/// Bytes taken from one stream before the next one has its turn.
+pub const STREAM_QUANTUM: u32 = 32 * 1024;
+/// Control frames waiting for a peer that does not read, in bytes; more ends the link. 10 000 dials fit.
+pub const CONTROL_BACKLOG_MAX: usize = 4 * 1024 * 1024;
+/// A dial waits at least this long for evidence of life before it is tried elsewhere too.
+pub const HEDGE_DELAY_MIN: Duration = Duration::from_millis(100);
+
 /// Dials that wait for an agent or its answer; more get 503 at once.
 pub const PENDING_DIALS_MAX: usize = 10_000;
 /// Links that have not said HELLO yet.
@@ -35,6 +42,8 @@ pub const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A dial ends with 504 after this (`--backend-dial-timeout`).
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(8);
+/// Links that one dial is tried on: two more after the first.
+pub const DIAL_ATTEMPTS_MAX: usize = 3;
 /// A dial waits this long for an agent when there is none (`--dial-wait`).
 pub const DIAL_WAIT: Duration = Duration::from_secs(2);
 /// The agent's own limit for lookup and connect together.
@@ -49,6 +58,11 @@ pub const CONNECT_ADDRESSES_MAX: usize = 16;
 /// One attempt of an agent to reach its server (connect only).
 pub const LINK_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// An agent that lost its server, or does not reach it, tries again after at least this.
+pub const REDIAL_DELAY_MIN: Duration = Duration::from_millis(300);
+/// And at most this: with [`LINK_CONNECT_TIMEOUT`] it is back within 4 s of any heal.
+pub const REDIAL_DELAY_MAX: Duration = Duration::from_millis(1500);
+
 /// A closing socket whose peer takes nothing is cut after this.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(60);
 /// A tunnel that is half-closed and silent is cut after this (a FIN may be a legal half-close).
@@ -61,6 +75,21 @@ pub const RESOLVER_QUEUE_MAX: usize = 1024;
 /// Log lines that wait for the writer; more are counted and dropped, the loop never waits.
 pub const LOG_QUEUE_MAX: usize = 4096;
 
+/// What is read from a link at once, in bytes: four TLS records and what an earlier read left.
+pub const READ_BUFFER_LEN: usize = 128 * 1024;
+/// What is written to a link at once, in bytes: eight TLS records.
+pub const TRANSMIT_BUFFER_LEN: usize = 128 * 1024;
+/// Bytes read from one link in one turn; then the others have their turn.
+pub const LINK_READ_PER_TURN: usize = 512 * 1024;
+/// Bytes written to one link in one turn.
+pub const LINK_WRITE_PER_TURN: usize = 512 * 1024;
+/// A pause of our own process of this length is not held against anybody.
+pub const PAUSE_MIN: Duration = Duration::from_millis(500);
+/// A listener that is out of descriptors rests this long.
+pub const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// How often a closing TCP socket is asked whether its peer has everything: no edge tells.
+pub const CLOSING_POLL: Duration = Duration::from_millis(50);
+
 /// Backlog of each listener: kube-apiserver fails at once when a Unix socket's is full.
 pub const LISTEN_BACKLOG: i32 = 4096;
 /// Connections accepted from one listener in one turn.
@@ -69,5 +98,6 @@ pub const ACCEPTS_PER_TURN: usize = 256;
 const _: () = {
     assert!(WINDOW_GUARANTEED <= WINDOW_INITIAL && WINDOW_INITIAL <= WINDOW_MAX);
     assert!(TARGET_CONNECT_TIMEOUT.as_millis() + DIAL_ANSWER_RESERVE.as_millis() < DIAL_TIMEOUT.as_millis());
+    assert!(LINK_CONNECT_TIMEOUT.as_millis() + REDIAL_DELAY_MAX.as_millis() < 4000);
     assert!(WINDOW_MAX as u64 <= WINDOW_POOL_AGENT);
 };

@@ -1,1 +1,393 @@
-//! The only room that knows core and net.
+//! The driver: the one place that knows both the pure core and the loop's lower half.
+//!
+//! One turn: poll, read the clock, latch, answers of helpers, read links, serve others, timers, effects, write
+//! links, accept, reap. Timers come after reads, so that a process that was paused does not condemn its peers;
+//! accepts come after everything that lives, so that a storm of newcomers starves nobody.
+
+mod bridge;
+mod conn;
+mod effects;
+mod http;
+mod links;
+mod serve;
+mod start;
+mod translate;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::conn::{Conn, Mode, Purpose};
+use crate::core::ids::JobId;
+use crate::core::mux::TransmitBuf;
+use crate::core::role::{Door, ProcessReport, Role};
+use crate::core::timers::TimerQueue;
+use crate::key::{Key, Slots};
+use crate::limits::{ACCEPTS_PER_TURN, ACCEPT_REST, HEAD_TIMEOUT, PAUSE_MIN, READ_BUFFER_LEN, TRANSMIT_BUFFER_LEN};
+use crate::net::sys::{Class, JobResult, KernelLiveness, ListenAddr, Peer, Ready, Signal, Sock, Sys};
+use crate::net::tls;
+
+pub use self::start::{StartError, run_agent, run_server};
+
+/// How links are secured.
+#[derive(Clone)]
+pub enum LinkTls {
+    /// In clear.
+    None,
+    /// We accept links.
+    Server(Arc<tls::ServerConfig>),
+    /// We dial links to this name.
+    Client(Arc<tls::ClientConfig>, tls::ServerName),
+}
+
+/// What the driver needs to know.
+pub struct AppConfig {
+    /// How links are secured.
+    pub link_tls: LinkTls,
+    /// Kernel-side liveness of links.
+    pub kernel_liveness: KernelLiveness,
+    /// Figures about the process, for metrics: reads /proc, so it is called only when somebody asks.
+    pub process: fn() -> ProcessReport,
+}
+
+/// The driver of one role over one kernel.
+pub struct App<S: Sys, R: Role> {
+    sys: S,
+    role: R,
+    config: AppConfig,
+    conns: Slots<Conn>,
+    /// Links whose socket may have bytes.
+    links: VecDeque<Key>,
+    /// Other connections that have something to do.
+    others: VecDeque<Key>,
+    /// Links that have something to send.
+    dirty: VecDeque<Key>,
+    /// Listeners with connections waiting.
+    accepting: VecDeque<Key>,
+    /// Listeners out of descriptors rest until then.
+    accept_rest: Option<Instant>,
+    /// Tunnels whose socket broke under a write.
+    broken: Vec<Key>,
+    timers: TimerQueue<Key>,
+    connects: HashMap<JobId, Key>,
+    ready: Vec<Ready>,
+    read_buffer: Vec<u8>,
+    tunnel_buffer: Vec<u8>,
+    transmit: TransmitBuf,
+    handshakes_left: usize,
+    signals: u32,
+    now: Instant,
+    /// When the last turn was to begin at the latest.
+    wake_at: Option<Instant>,
+}
+
+impl<S: Sys, R: Role> App<S, R> {
+    /// A driver without listeners.
+    pub fn new(mut sys: S, role: R, config: AppConfig) -> Self {
+        let now = sys.now();
+        Self {
+            sys,
+            role,
+            config,
+            conns: Slots::default(),
+            links: VecDeque::new(),
+            others: VecDeque::new(),
+            dirty: VecDeque::new(),
+            accepting: VecDeque::new(),
+            accept_rest: None,
+            broken: Vec::new(),
+            timers: TimerQueue::default(),
+            connects: HashMap::new(),
+            ready: Vec::new(),
+            read_buffer: vec![0; READ_BUFFER_LEN],
+            tunnel_buffer: Vec::new(),
+            transmit: TransmitBuf::new(TRANSMIT_BUFFER_LEN),
+            handshakes_left: 0,
+            signals: 0,
+            now,
+            wake_at: None,
+        }
+    }
+
+    /// The role, for tests.
+    pub fn role(&self) -> &R {
+        &self.role
+    }
+
+    /// Connections in the table, listeners included.
+    pub fn connections(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// Listens for the role. Returns the socket, for its address.
+    ///
+    /// # Errors
+    /// As [`Sys::listen`].
+    pub fn listen(&mut self, at: &ListenAddr, door: Door) -> io::Result<Sock> {
+        self.add_listener(at, Purpose::Role(door))
+    }
+
+    /// Listens for probes and metrics.
+    ///
+    /// # Errors
+    /// As [`Sys::listen`].
+    pub fn listen_http(&mut self, at: &ListenAddr) -> io::Result<Sock> {
+        self.add_listener(at, Purpose::Http)
+    }
+
+    fn add_listener(&mut self, at: &ListenAddr, purpose: Purpose) -> io::Result<Sock> {
+        let sock = self.sys.listen(at)?;
+        let conn = Conn::new(sock, Mode::Listener(purpose), matches!(at, ListenAddr::Unix(_)));
+        let key = self.conns.insert(conn);
+        self.sys.register(sock, key.to_bits())?;
+        // Somebody may have come between listen and register.
+        self.accepting.push_back(key);
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.queued = true;
+        }
+        Ok(sock)
+    }
+
+    /// The kernel, for the address of a listener.
+    pub fn sys(&mut self) -> &mut S {
+        &mut self.sys
+    }
+
+    /// Runs until the role is finished.
+    ///
+    /// # Errors
+    /// The poller is broken.
+    pub fn run(&mut self) -> io::Result<()> {
+        while !self.turn()? {}
+        Ok(())
+    }
+
+    /// One turn of the loop. True when the role is finished; then everything is closed.
+    ///
+    /// # Errors
+    /// The poller is broken.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        self.poll()?;
+        self.take_answers();
+        self.read_links();
+        self.serve_others();
+        self.fire_timers();
+        self.write_links();
+        self.accept_all();
+        if self.role.is_finished() || self.signals > 1 {
+            self.end();
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn poll(&mut self) -> io::Result<()> {
+        let before = self.sys.now();
+        let until = self.next_deadline(before);
+        self.wake_at = until;
+        let mut ready = std::mem::take(&mut self.ready);
+        self.sys.poll(&mut ready, until)?;
+        let now = self.sys.now();
+        let late = until.map_or(Duration::ZERO, |until| now.saturating_duration_since(until.max(before)));
+        self.note_lag(before.saturating_duration_since(self.now), late);
+        self.now = now;
+        for event in ready.drain(..) {
+            let key = Key::from_bits(event.token);
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.transport.io.latch(event.hints);
+                self.enqueue(key);
+            }
+        }
+        self.ready = ready;
+        Ok(())
+    }
+
+    /// `busy` is how long the last turn took, `late` how much after its time this one began.
+    fn note_lag(&mut self, busy: Duration, late: Duration) {
+        self.role.on_turn(busy);
+        let pause = busy + late;
+        if pause > PAUSE_MIN {
+            log::warn!("msg=\"the process stood still\" for={:.3}s", pause.as_secs_f64());
+            self.role.forgive(pause);
+        }
+    }
+
+    fn next_deadline(&self, now: Instant) -> Option<Instant> {
+        let work = !(self.links.is_empty() && self.others.is_empty() && self.dirty.is_empty())
+            || (!self.accepting.is_empty() && self.accept_rest.is_none());
+        if work {
+            return Some(now);
+        }
+        let rest = if self.accepting.is_empty() { None } else { self.accept_rest };
+        [self.role.poll_timeout(), self.timers.next(), rest].into_iter().flatten().min()
+    }
+
+    /// Puts a connection in the queue where it belongs, once.
+    fn enqueue(&mut self, key: Key) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if std::mem::replace(&mut conn.queued, true) {
+            return;
+        }
+        match conn.mode {
+            Mode::Link => self.links.push_back(key),
+            Mode::Listener(_) => self.accepting.push_back(key),
+            _ => self.others.push_back(key),
+        }
+    }
+
+    /// Notes that a link has something to send, once.
+    fn mark_dirty(&mut self, key: Key) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && !std::mem::replace(&mut conn.dirty, true)
+        {
+            self.dirty.push_back(key);
+        }
+    }
+
+    /// Answers of helper threads, and signals.
+    fn take_answers(&mut self) {
+        while let Some((id, JobResult::Resolved(result))) = self.sys.next_job() {
+            let result = result.map_err(|error| translate::resolve_failure(&error));
+            self.role.on_resolved(self.now, JobId(id), result);
+            self.pump();
+        }
+        while let Some(signal) = self.sys.next_signal() {
+            match signal {
+                Signal::Terminate => {
+                    self.signals += 1;
+                    self.role.on_terminate(self.now);
+                    self.pump();
+                }
+                Signal::Reload => log::info!("msg=\"SIGHUP: nothing to reload\""),
+            }
+        }
+    }
+
+    fn fire_timers(&mut self) {
+        if self.role.poll_timeout().is_some_and(|at| at <= self.now) {
+            self.role.handle_timeout(self.now);
+            self.pump();
+        }
+        while let Some(key) = self.timers.pop_due(self.now) {
+            if let Some(conn) = self.conns.get_mut(key) {
+                TimerQueue::<Key>::fired(&mut conn.timer);
+                self.on_timer(key);
+            }
+        }
+    }
+
+    /// Accepts what waits, some from each listener.
+    fn accept_all(&mut self) {
+        if self.accept_rest.is_some_and(|until| self.now < until) {
+            return;
+        }
+        self.accept_rest = None;
+        for _ in 0..self.accepting.len() {
+            let Some(key) = self.accepting.pop_front() else { return };
+            if self.accept_some(key) {
+                self.accepting.push_back(key);
+            } else if let Some(conn) = self.conns.get_mut(key) {
+                conn.queued = false;
+            }
+        }
+    }
+
+    /// Accepts from one listener. True if more may wait.
+    fn accept_some(&mut self, listener: Key) -> bool {
+        let Some(Conn { transport, mode: Mode::Listener(purpose), .. }) = self.conns.get(listener) else {
+            return false;
+        };
+        let (sock, purpose) = (transport.sock, *purpose);
+        for _ in 0..ACCEPTS_PER_TURN {
+            match self.sys.accept(sock) {
+                Ok((sock, peer)) => self.accepted(sock, &peer, purpose),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return false,
+                    // The newcomer left again.
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset => {}
+                    _ => {
+                        // Out of descriptors or memory: the connection waits, and no edge will tell again.
+                        log::error!("msg=\"cannot accept\" error={:?}", error.to_string());
+                        self.accept_rest = Some(self.now + ACCEPT_REST);
+                        return true;
+                    }
+                },
+            }
+        }
+        true
+    }
+
+    fn accepted(&mut self, sock: Sock, peer: &Peer, purpose: Purpose) {
+        let (mode, class) = match purpose {
+            Purpose::Role(Door::Agents) => (Mode::Link, Class::Link(self.config.kernel_liveness)),
+            Purpose::Role(Door::Frontends) => (Mode::Head(Vec::new()), Class::Tunnel),
+            Purpose::Http => (Mode::Http(Vec::new()), Class::Http),
+        };
+        let from = match peer {
+            Peer::Tcp(address) => Some(address.ip()),
+            Peer::Unix => None,
+        };
+        let key = self.conns.insert(Conn::accepted(sock, peer, mode));
+        let ready = self.sys.configure(sock, class).and_then(|()| self.sys.register(sock, key.to_bits()));
+        if ready.is_err() {
+            return self.discard(key);
+        }
+        let taken = match purpose {
+            Purpose::Role(door) => {
+                let taken = self.role.on_accept(self.now, door, key, from);
+                if taken && door == Door::Agents {
+                    self.start_server_tls(key);
+                }
+                taken
+            }
+            Purpose::Http => {
+                self.set_timer(key, Some(self.now + HEAD_TIMEOUT));
+                true
+            }
+        };
+        if !taken {
+            return self.discard(key);
+        }
+        self.pump();
+        // What came before register raises no edge.
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.transport.io.readable = true;
+            self.enqueue(key);
+        }
+    }
+
+    fn set_timer(&mut self, key: Key, at: Option<Instant>) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            self.timers.set(key, &mut conn.timer, at);
+        }
+    }
+
+    /// Closes a socket that no role knows (any more), and frees its slot: its key names nobody from now on.
+    fn discard(&mut self, key: Key) {
+        self.set_timer(key, None);
+        if let Some(conn) = self.conns.remove(key) {
+            self.sys.close(conn.transport.sock);
+        }
+    }
+
+    /// As `discard`, with a reset.
+    fn discard_with_reset(&mut self, key: Key) {
+        self.set_timer(key, None);
+        if let Some(conn) = self.conns.remove(key) {
+            self.sys.abort(conn.transport.sock);
+        }
+    }
+
+    /// The role is finished: last words were queued, everything is closed.
+    fn end(&mut self) {
+        let keys: Vec<Key> = self.conns.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            if let Some(conn) = self.conns.get_mut(key) {
+                // One try: whoever does not read now is not waited for.
+                let _gone = conn.transport.flush(&mut self.sys);
+            }
+            self.discard(key);
+        }
+    }
+}

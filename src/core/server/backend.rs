@@ -1,0 +1,310 @@
+//! The agents' links as the server sees them: who is there, who is picked, who must prove itself.
+//!
+//! ```text
+//!            HELLO taken              DRAIN
+//!  Greeting ─────────────▶ Ready ───────────▶ Draining
+//!     │ refused, late        │ lost, GOAWAY      │
+//!     └────────────────────▶ gone ◀──────────────┘
+//! ```
+//! Tables are keyed by link, never by agent id: one agent may have two links, and its id may be claimed twice.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use crate::core::ids::StreamKey;
+use crate::core::mux::{Health, Link, LinkConfig, LinkStats, LivenessConfig, Side, WindowBudget};
+use crate::core::rng::Rng;
+use crate::core::timers::TimerSlot;
+use crate::key::{Key, KeyMap};
+use crate::limits::{
+    GREETING_TIMEOUT, UNAUTHENTICATED_LINKS_MAX, UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX, WINDOW_POOL_SERVER,
+};
+
+/// How far a link is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BackendState {
+    /// TLS and HELLO must be through by the deadline.
+    Greeting {
+        /// Then the link is closed.
+        deadline: Instant,
+    },
+    /// Takes dials.
+    Ready,
+    /// Takes dials only if nobody else is there.
+    Draining,
+}
+
+/// One agent's link.
+pub(super) struct Backend {
+    pub(super) link: Link,
+    pub(super) state: BackendState,
+    pub(super) from: Option<IpAddr>,
+    /// Empty before HELLO.
+    pub(super) agent_id: String,
+    pub(super) accepted_at: Instant,
+    pub(super) timer: TimerSlot,
+    /// A newer link of the same agent id is preferred.
+    pub(super) superseded: bool,
+    /// Asked for a sign of life because a newer link of its agent id came.
+    pub(super) prove: Option<Proof>,
+}
+
+/// A question to an old link: are you still there?
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Proof {
+    pub(super) asked_at: Instant,
+    pub(super) until: Instant,
+}
+
+impl Backend {
+    /// Smaller is better. Alive beats suspect, and a draining agent that lives beats one that may be dead.
+    fn rank(&self) -> Option<u8> {
+        let draining = match self.state {
+            BackendState::Ready => false,
+            BackendState::Draining => true,
+            BackendState::Greeting { .. } => return None,
+        };
+        let suspect = matches!(self.link.health(), Health::Suspect { .. });
+        Some(u8::from(suspect) * 4 + u8::from(draining) * 2 + u8::from(self.superseded))
+    }
+
+    /// When the server wants to look at it.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let state = match self.state {
+            BackendState::Greeting { deadline } => Some(deadline),
+            _ => self.prove.map(|proof| proof.until),
+        };
+        [state, self.link.poll_timeout().map(|(at, _)| at)].into_iter().flatten().min()
+    }
+}
+
+/// All links, and what it takes to ask one of them.
+pub(super) struct Backends {
+    table: KeyMap<Backend>,
+    /// Links that may be picked, in no order.
+    candidates: Vec<Key>,
+    by_agent: HashMap<String, Vec<Key>>,
+    unauthenticated: usize,
+    unauthenticated_by_address: HashMap<IpAddr, usize>,
+    /// What passed over links that are gone.
+    past: LinkStats,
+    pub(super) budget: WindowBudget,
+    rng: Rng,
+    next_stream: u64,
+    liveness: LivenessConfig,
+}
+
+impl Backends {
+    pub(super) fn new(liveness: LivenessConfig, seed: u64) -> Self {
+        Self {
+            table: KeyMap::default(),
+            candidates: Vec::new(),
+            by_agent: HashMap::new(),
+            unauthenticated: 0,
+            unauthenticated_by_address: HashMap::new(),
+            past: LinkStats::default(),
+            budget: WindowBudget::new(WINDOW_POOL_SERVER),
+            rng: Rng::new(seed),
+            next_stream: 1,
+            liveness,
+        }
+    }
+
+    /// True if one more stranger may knock.
+    pub(super) fn may_accept(&self, from: Option<IpAddr>) -> bool {
+        let same = from.and_then(|from| self.unauthenticated_by_address.get(&from)).copied().unwrap_or(0);
+        self.unauthenticated < UNAUTHENTICATED_LINKS_MAX && same < UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX
+    }
+
+    pub(super) fn accept(&mut self, now: Instant, conn: Key, from: Option<IpAddr>) {
+        let config = LinkConfig { side: Side::Server, liveness: self.liveness, seed: self.rng.next_u64() };
+        let backend = Backend {
+            link: Link::accept(config, now),
+            state: BackendState::Greeting { deadline: now + GREETING_TIMEOUT },
+            from,
+            agent_id: String::new(),
+            accepted_at: now,
+            timer: TimerSlot::default(),
+            superseded: false,
+            prove: None,
+        };
+        self.unauthenticated += 1;
+        if let Some(from) = from {
+            *self.unauthenticated_by_address.entry(from).or_default() += 1;
+        }
+        self.table.insert(conn, backend);
+    }
+
+    fn greeting_over(&mut self, from: Option<IpAddr>) {
+        self.unauthenticated -= 1;
+        let Some(from) = from else { return };
+        if let Some(count) = self.unauthenticated_by_address.get_mut(&from) {
+            *count -= 1;
+            if *count == 0 {
+                self.unauthenticated_by_address.remove(&from);
+            }
+        }
+    }
+
+    /// Takes an agent in. Returns older links of the same id, which must prove themselves.
+    pub(super) fn set_ready(&mut self, conn: Key, agent_id: &str) -> Vec<Key> {
+        let Some(backend) = self.table.get_mut(conn) else { return Vec::new() };
+        backend.state = BackendState::Ready;
+        agent_id.clone_into(&mut backend.agent_id);
+        let from = backend.from;
+        self.greeting_over(from);
+        self.candidates.push(conn);
+        let same = self.by_agent.entry(agent_id.to_owned()).or_default();
+        let older = same.clone();
+        same.push(conn);
+        for &old in &older {
+            if let Some(backend) = self.table.get_mut(old) {
+                backend.superseded = true;
+            }
+        }
+        older
+    }
+
+    pub(super) fn set_draining(&mut self, conn: Key) -> bool {
+        match self.table.get_mut(conn) {
+            Some(backend) if backend.state == BackendState::Ready => {
+                backend.state = BackendState::Draining;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn unlist(&mut self, conn: Key) {
+        if let Some(index) = self.candidates.iter().position(|&key| key == conn) {
+            self.candidates.swap_remove(index);
+        }
+        let Some(agent_id) = self.table.get(conn).map(|backend| backend.agent_id.as_str()) else { return };
+        let Some(same) = self.by_agent.get_mut(agent_id) else { return };
+        same.retain(|&key| key != conn);
+        match same.last() {
+            None => {
+                let agent_id = agent_id.to_owned();
+                self.by_agent.remove(&agent_id);
+            }
+            Some(&newest) => {
+                if let Some(backend) = self.table.get_mut(newest) {
+                    backend.superseded = false;
+                }
+            }
+        }
+    }
+
+    /// Takes a link out of every table; gives its streams' owners.
+    pub(super) fn remove(&mut self, conn: Key) -> Option<(Backend, Vec<(StreamKey, Key)>)> {
+        match self.table.get(conn)?.state {
+            BackendState::Greeting { .. } => {
+                let from = self.table.get(conn)?.from;
+                self.greeting_over(from);
+            }
+            BackendState::Ready | BackendState::Draining => self.unlist(conn),
+        }
+        let mut backend = self.table.remove(conn)?;
+        self.past.add(backend.link.stats());
+        let owners = backend.link.abandon(&mut self.budget);
+        Some((backend, owners))
+    }
+
+    /// The best link for a dial, not one of `exclude`: the better of two random ones if both are first class, else
+    /// the best of all.
+    pub(super) fn pick(&mut self, exclude: &[Key]) -> Option<Key> {
+        let n = self.candidates.len();
+        if n == 0 {
+            return None;
+        }
+        let start = self.rng.below(n as u64) as usize;
+        let second = self.rng.below(n as u64) as usize;
+        let load = |key: Key| self.table.get(key).map_or(usize::MAX, |backend| backend.link.streams());
+        let first_class = |key: Key| {
+            !exclude.contains(&key) && self.table.get(key).and_then(Backend::rank).is_some_and(|rank| rank == 0)
+        };
+        let (a, b) = (self.candidates[start], self.candidates[second]);
+        if first_class(a) && first_class(b) {
+            return Some(if load(b) < load(a) { b } else { a });
+        }
+        let order = self.candidates[start..].iter().chain(&self.candidates[..start]);
+        order
+            .filter(|key| !exclude.contains(key))
+            .filter_map(|&key| Some((self.table.get(key)?.rank()?, key)))
+            .min_by_key(|&(rank, key)| (rank, load(key)))
+            .map(|(_, key)| key)
+    }
+
+    /// Sends a dial over a link, with a PING if it was silent for a moment.
+    pub(super) fn open(
+        &mut self,
+        now: Instant,
+        conn: Key,
+        owner: Key,
+        target: &str,
+        time_left: Duration,
+    ) -> Option<StreamKey> {
+        let backend = self.table.get_mut(conn)?;
+        let id = self.next_stream;
+        let stream = backend.link.open(now, &mut self.budget, id, owner, target, time_left)?;
+        self.next_stream += 1;
+        if now.saturating_duration_since(backend.link.liveness().last_received()) >= crate::limits::HEDGE_DELAY_MIN {
+            backend.link.probe(now);
+        }
+        Some(stream)
+    }
+
+    pub(super) fn get(&self, conn: Key) -> Option<&Backend> {
+        self.table.get(conn)
+    }
+
+    pub(super) fn get_mut(&mut self, conn: Key) -> Option<&mut Backend> {
+        self.table.get_mut(conn)
+    }
+
+    pub(super) fn link(&mut self, conn: Key) -> Option<(&mut Link, &mut WindowBudget)> {
+        Some((&mut self.table.get_mut(conn)?.link, &mut self.budget))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &Backend)> {
+        self.table.iter()
+    }
+
+    /// All keys, for a walk in which links change.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.table.iter().map(|(key, _)| key).collect()
+    }
+
+    /// Links of any state.
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Distinct agents that can be asked.
+    pub(super) fn agents(&self) -> usize {
+        self.by_agent.len()
+    }
+
+    pub(super) fn unauthenticated(&self) -> usize {
+        self.unauthenticated
+    }
+
+    /// What passed over all links, past and present.
+    pub(super) fn stats(&self) -> LinkStats {
+        let mut sum = self.past;
+        for (_, backend) in self.table.iter() {
+            sum.add(backend.link.stats());
+        }
+        sum
+    }
+
+    #[cfg(any(test, debug_assertions))]
+    pub(super) fn check_invariants(&self) {
+        let listed = self.table.iter().filter(|(_, b)| b.rank().is_some()).count();
+        assert_eq!(listed, self.candidates.len(), "candidates are the links that may be picked");
+        let greeting =
+            self.table.iter().filter(|(_, b)| matches!(b.state, BackendState::Greeting { .. })).count();
+        assert_eq!(greeting, self.unauthenticated, "each greeting link is counted once");
+    }
+}

@@ -1,0 +1,638 @@
+//! The server: frontends ask for targets, agents' links reach them. Pure; see [`crate::core::role`].
+//!
+//! A frontend is `ReadingHead -> Dialing -> Tunnel` or ends with an answer on the way; its connection is the
+//! driver's. What it holds (attempts, a stream) is given back on every path out of the table.
+
+mod backend;
+mod dial;
+mod report;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use tautline_wire::{CloseCode, DialFailure, GoAway, GoAwayCode, Hello, Welcome};
+
+use self::backend::{Backend, BackendState, Backends, Proof};
+use self::dial::{Dial, Outcome};
+use super::connect::Failure;
+use super::http::head::{Head, HeadReader};
+use super::http::target::Target;
+use super::http::{Status, answer, dial_status};
+use super::ids::{JobId, StreamKey};
+use super::metrics::{ClosedBy, ServerMetrics};
+use super::mux::{Link, LinkError, LinkEvent, LivenessConfig, Origin, StreamEnd, WindowBudget};
+use super::note::{Level, Note, Quoted, Seconds};
+use super::ratelimit::LogLimit;
+use super::role::{AdminStep, Door, Effect, HeadStep, Lost, Manner, ProcessReport, Role};
+use super::timers::{TimerQueue, TimerSlot};
+use crate::key::{Key, KeyMap};
+use crate::limits::{HEAD_TIMEOUT, PENDING_DIALS_MAX, WINDOW_INITIAL};
+
+/// What a server needs to know.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// `--server-id`.
+    pub server_id: String,
+    /// `--server-count`, passed on to agents.
+    pub server_count: u32,
+    /// How links are judged.
+    pub liveness: LivenessConfig,
+    /// `--backend-dial-timeout`.
+    pub dial_timeout: Duration,
+    /// `--dial-wait`.
+    pub dial_wait: Duration,
+    /// Frontends at once; more get 503.
+    pub max_tunnels: usize,
+    /// Spreads choices; unknown to peers.
+    pub seed: u64,
+}
+
+enum State {
+    ReadingHead { reader: HeadReader, deadline: Instant },
+    Dialing(Box<Dial>),
+    Tunnel { link: Key, stream: StreamKey, since: Instant },
+}
+
+struct Frontend {
+    state: State,
+    timer: TimerSlot,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum TimerOwner {
+    Frontend(Key),
+    Backend(Key),
+}
+
+/// The server.
+pub struct Server {
+    config: ServerConfig,
+    backends: Backends,
+    frontends: KeyMap<Frontend>,
+    pending_dials: usize,
+    tunnels: usize,
+    /// Frontends whose dial waits for an agent, and maybe some that do not any more.
+    waiting: Vec<Key>,
+    timers: TimerQueue<TimerOwner>,
+    effects: VecDeque<Effect>,
+    metrics: ServerMetrics,
+    limit: LogLimit,
+    finished: bool,
+}
+
+impl Server {
+    /// A server with empty tables.
+    #[must_use]
+    pub fn new(config: ServerConfig) -> Self {
+        Self {
+            backends: Backends::new(config.liveness, config.seed),
+            config,
+            frontends: KeyMap::default(),
+            pending_dials: 0,
+            tunnels: 0,
+            waiting: Vec::new(),
+            timers: TimerQueue::default(),
+            effects: VecDeque::new(),
+            metrics: ServerMetrics::default(),
+            limit: LogLimit::default(),
+            finished: false,
+        }
+    }
+
+    fn note(&mut self, level: Level, text: String) {
+        self.effects.push_back(Effect::Note(Note { level, text }));
+    }
+
+    /// A line that a peer can cause: a few a second, then a count.
+    fn note_limited(&mut self, now: Instant, kind: &'static str, level: Level, text: String) {
+        if let Some(suppressed) = self.limit.pass(now, kind) {
+            let text = if suppressed > 0 { format!("{text} suppressed={suppressed}") } else { text };
+            self.note(level, text);
+        }
+    }
+
+    // ---- frontends ----
+
+    fn begin_dial(&mut self, now: Instant, conn: Key, target: &Target) {
+        if self.pending_dials >= PENDING_DIALS_MAX {
+            self.metrics.limits_hit.add("pending_dials");
+            return self.refuse(now, conn, Status::ServiceUnavailable, "too many dials are pending");
+        }
+        let dial = Dial::new(now, target.to_string(), self.config.dial_timeout);
+        if let Some(frontend) = self.frontends.get_mut(conn) {
+            frontend.state = State::Dialing(Box::new(dial));
+            self.pending_dials += 1;
+            self.advance_dial(now, conn);
+        }
+    }
+
+    /// Lets a dial go on, and answers it if it is over.
+    fn advance_dial(&mut self, now: Instant, conn: Key) {
+        let Some(frontend) = self.frontends.get_mut(conn) else { return };
+        let State::Dialing(dial) = &mut frontend.state else { return };
+        let asked = dial.asked();
+        let outcome = dial.advance(now, conn, self.config.dial_wait, &mut self.backends, &mut self.effects);
+        self.metrics.failovers.add_n(dial.asked().saturating_sub(asked.max(1)) as u64);
+        let target = dial.target.clone();
+        let (reason, status, text) = match outcome {
+            Outcome::Pending => {
+                let at = dial.poll_timeout();
+                self.timers.set(TimerOwner::Frontend(conn), &mut frontend.timer, Some(at));
+                if dial.waits_for_agent() && !std::mem::replace(&mut dial.listed, true) {
+                    self.list_waiting(conn);
+                }
+                return;
+            }
+            Outcome::TimedOut => {
+                ("backend_dial_timeout", Status::GatewayTimeout, format!("no answer from an agent for {target}"))
+            }
+            Outcome::NoAgent => (
+                "no_agent",
+                Status::ServiceUnavailable,
+                "no agent is connected; see the log of the agents and the port of --agent-port".to_owned(),
+            ),
+            Outcome::AgentLost => {
+                ("backend_close", Status::BadGateway, format!("the agent was lost while it dialled {target}"))
+            }
+            Outcome::Failed(DialFailure { code, text }) => ("error_response", dial_status(code), text),
+        };
+        self.metrics.dial_failures.add(reason);
+        self.note_limited(
+            now,
+            reason,
+            Level::Warn,
+            format!("msg=\"dial failed\" target={} reason={reason} error={}", Quoted(&target), Quoted(&text)),
+        );
+        self.answer(conn, answer::error(status, &text));
+    }
+
+    /// Dials leave the list only when an agent comes; those that ended before are swept out now and then.
+    fn list_waiting(&mut self, conn: Key) {
+        if self.waiting.len() > 2 * self.pending_dials + 64 {
+            let frontends = &self.frontends;
+            self.waiting.retain(|&conn| frontends.get(conn).is_some());
+        }
+        self.waiting.push(conn);
+    }
+
+    fn refuse(&mut self, now: Instant, conn: Key, status: Status, text: &str) {
+        self.note_limited(
+            now,
+            status.reason(),
+            Level::Info,
+            format!("msg=\"request refused\" status={} error={}", status.code(), Quoted(text)),
+        );
+        self.answer(conn, answer::error(status, text));
+    }
+
+    /// The last words to a frontend; it leaves the table.
+    fn answer(&mut self, conn: Key, bytes: Vec<u8>) {
+        self.forget_frontend(conn, None);
+        self.effects.push_back(Effect::Answer { conn, bytes: bytes.into() });
+    }
+
+    /// Takes a frontend out, and takes back what it asked of links, but for `winner`.
+    fn forget_frontend(&mut self, conn: Key, winner: Option<StreamKey>) -> Option<State> {
+        let Frontend { state, mut timer } = self.frontends.remove(conn)?;
+        self.timers.set(TimerOwner::Frontend(conn), &mut timer, None);
+        match &state {
+            State::ReadingHead { .. } => {}
+            State::Dialing(dial) => {
+                self.pending_dials -= 1;
+                dial.cancel(winner, &mut self.backends, &mut self.effects);
+            }
+            State::Tunnel { .. } => self.tunnels -= 1,
+        }
+        Some(state)
+    }
+
+    fn on_opened(&mut self, now: Instant, link: Key, conn: Key, stream: StreamKey) {
+        let wanted = self
+            .frontends
+            .get(conn)
+            .is_some_and(|frontend| matches!(&frontend.state, State::Dialing(dial) if dial.asks(stream)));
+        if !wanted {
+            if let Some((mux, budget)) = self.backends.link(link) {
+                mux.close(stream, budget, CloseCode::Cancelled);
+                self.effects.push_back(Effect::Transmit { link });
+            }
+            return;
+        }
+        let Some(State::Dialing(dial)) = self.forget_frontend(conn, Some(stream)) else { return };
+        self.metrics.dial_duration.observe(now.saturating_duration_since(dial.started));
+        let state = State::Tunnel { link, stream, since: now };
+        self.frontends.insert(conn, Frontend { state, timer: TimerSlot::default() });
+        self.tunnels += 1;
+        self.effects.push_back(Effect::Bridge { conn, link, stream, answer: Some(answer::ESTABLISHED) });
+    }
+
+    /// An attempt of a dial came to nothing.
+    fn attempt_over(&mut self, now: Instant, link: Key, conn: Key, stream: StreamKey, failure: Option<DialFailure>) {
+        let Some(frontend) = self.frontends.get_mut(conn) else { return };
+        let State::Dialing(dial) = &mut frontend.state else { return };
+        if dial.attempt_over(link, stream, failure) {
+            self.advance_dial(now, conn);
+        }
+    }
+
+    /// A stream ended under a frontend: of a dial, or of a tunnel.
+    fn on_ended(&mut self, now: Instant, link: Key, conn: Key, stream: StreamKey, end: StreamEnd) {
+        let Some(frontend) = self.frontends.get(conn) else { return };
+        match &frontend.state {
+            State::Tunnel { stream: mine, .. } if *mine == stream => {
+                let (by, reason, manner) = account(end);
+                self.end_tunnel(now, conn, by, reason, manner);
+            }
+            State::Dialing(dial) if dial.asks(stream) => self.attempt_over(now, link, conn, stream, None),
+            _ => {}
+        }
+    }
+
+    fn end_tunnel(&mut self, now: Instant, conn: Key, by: ClosedBy, reason: &'static str, manner: Manner) {
+        let Some(State::Tunnel { since, .. }) = self.forget_frontend(conn, None) else { return };
+        self.metrics.tunnel_closed(by, reason, now.saturating_duration_since(since));
+        self.effects.push_back(Effect::Close { conn, manner });
+    }
+
+    // ---- links ----
+
+    fn on_hello(&mut self, now: Instant, conn: Key, hello: &Hello) {
+        let version = tautline_wire::VERSION;
+        if hello.version_min > version || hello.version_max < version {
+            let text = format!(
+                "this server speaks version {version} of the protocol, the agent {} to {}",
+                hello.version_min, hello.version_max
+            );
+            return self.dismiss(now, conn, GoAwayCode::Version, &text);
+        }
+        let welcome = Welcome {
+            version,
+            features: 0,
+            server_id: self.config.server_id.clone(),
+            server_count: self.config.server_count,
+            window: WINDOW_INITIAL,
+            data_len_max: tautline_wire::DATA_LEN_MAX as u32,
+        };
+        let Some(backend) = self.backends.get_mut(conn) else { return };
+        backend.link.welcome(hello, welcome);
+        let peer = peer_name(backend);
+        let older = self.backends.set_ready(conn, &hello.agent_id);
+        self.metrics.links_up += 1;
+        self.effects.push_back(Effect::Transmit { link: conn });
+        self.note(Level::Info, format!("msg=\"link up\" agent={} peer={peer}", Quoted(&hello.agent_id)));
+        for old in older {
+            self.ask_for_proof(now, old);
+        }
+        for conn in std::mem::take(&mut self.waiting) {
+            if let Some(Frontend { state: State::Dialing(dial), .. }) = self.frontends.get_mut(conn) {
+                dial.listed = false;
+                self.advance_dial(now, conn);
+            }
+        }
+    }
+
+    /// A newer link of the same agent id came: this one answers a PING in time or goes.
+    fn ask_for_proof(&mut self, now: Instant, conn: Key) {
+        let Some(backend) = self.backends.get_mut(conn) else { return };
+        backend.link.probe(now);
+        let until = now + backend.link.liveness().suspect_limit();
+        backend.prove = Some(Proof { asked_at: now, until });
+        self.effects.push_back(Effect::Transmit { link: conn });
+        self.retime_backend(conn);
+    }
+
+    fn judge_proof(&mut self, now: Instant, conn: Key) {
+        let Some(backend) = self.backends.get_mut(conn) else { return };
+        let Some(proof) = backend.prove.take_if(|proof| now >= proof.until) else { return };
+        let agent = backend.agent_id.clone();
+        let peer = peer_name(backend);
+        if backend.link.liveness().last_received() <= proof.asked_at {
+            let text = "replaced: a new link of the same agent came, and this one does not answer";
+            return self.dismiss(now, conn, GoAwayCode::Duplicate, text);
+        }
+        self.note_limited(
+            now,
+            "duplicate_agent",
+            Level::Warn,
+            format!(
+                "msg=\"two live links with one agent id; give each agent its own --agent-id\" agent={} older_peer={peer}",
+                Quoted(&agent)
+            ),
+        );
+    }
+
+    /// Tells the peer why, then closes.
+    fn dismiss(&mut self, now: Instant, conn: Key, code: GoAwayCode, text: &str) {
+        self.drop_backend(now, conn, code.name(), text);
+        let last_words = Some(GoAway { code, text: text.to_owned() });
+        self.effects.push_back(Effect::EndLink { link: conn, last_words });
+    }
+
+    /// Takes a link out: its dials go elsewhere, its tunnels are reset.
+    fn drop_backend(&mut self, now: Instant, conn: Key, label: &'static str, text: &str) {
+        let Some((mut backend, owners)) = self.backends.remove(conn) else { return };
+        self.timers.set(TimerOwner::Backend(conn), &mut backend.timer, None);
+        let peer = peer_name(&backend);
+        let greeting = matches!(backend.state, BackendState::Greeting { .. });
+        let up_for = Seconds(now.saturating_duration_since(backend.accepted_at));
+        self.metrics.links_down.add(label);
+        if greeting {
+            self.note_limited(
+                now,
+                "agent_refused",
+                Level::Warn,
+                format!("msg=\"agent not taken\" peer={peer} reason={label} error={}", Quoted(text)),
+            );
+        } else {
+            let agent = Quoted(&backend.agent_id);
+            let streams = owners.len();
+            let text = Quoted(text);
+            let line = format!(
+                "msg=\"link down\" agent={agent} peer={peer} reason={label} error={text} up_for={up_for} streams={streams}"
+            );
+            self.note(Level::Warn, line);
+        }
+        for (stream, owner) in owners {
+            match self.frontends.get(owner).map(|frontend| &frontend.state) {
+                Some(State::Tunnel { stream: mine, .. }) if *mine == stream => {
+                    self.end_tunnel(now, owner, ClosedBy::AgentLost, label, Manner::Abort);
+                }
+                Some(State::Dialing(_)) => self.attempt_over(now, conn, owner, stream, None),
+                _ => {}
+            }
+        }
+    }
+
+    fn on_link_event(&mut self, now: Instant, conn: Key, event: LinkEvent) {
+        match event {
+            LinkEvent::Hello(hello) => self.on_hello(now, conn, &hello),
+            LinkEvent::Opened { owner, stream } => self.on_opened(now, conn, owner, stream),
+            LinkEvent::DialFailed { owner, stream, failure } => {
+                self.attempt_over(now, conn, owner, stream, Some(failure));
+            }
+            LinkEvent::Ended { owner, stream, end } => self.on_ended(now, conn, owner, stream, end),
+            LinkEvent::Drain => {
+                if self.backends.set_draining(conn)
+                    && let Some(backend) = self.backends.get(conn)
+                {
+                    let line = format!("msg=\"agent drains\" agent={}", Quoted(&backend.agent_id));
+                    self.note(Level::Info, line);
+                }
+            }
+            LinkEvent::GoAway(frame) => {
+                self.drop_backend(now, conn, frame.code.name(), &frame.text);
+                self.effects.push_back(Effect::Close { conn, manner: Manner::Flush });
+            }
+            LinkEvent::HealthChanged { false_after } => self.on_health_changed(now, conn, false_after),
+            LinkEvent::Welcome(_) | LinkEvent::DialRequested { .. } => debug_assert!(false, "an agent's event"),
+        }
+    }
+
+    fn on_health_changed(&mut self, now: Instant, conn: Key, false_after: Option<Duration>) {
+        let Some(backend) = self.backends.get(conn) else { return };
+        let agent = Quoted(&backend.agent_id);
+        let live = backend.link.liveness();
+        let rtt = Seconds(live.rtt().smoothed());
+        let (level, line) = match false_after {
+            None => {
+                let silence = Seconds(now.saturating_duration_since(live.last_received()));
+                self.metrics.suspicions += 1;
+                let peer = peer_name(backend);
+                let why = format!("no answer to PING for {}", Seconds(live.suspect_limit()));
+                (
+                    Level::Warn,
+                    format!("msg=\"agent suspect\" agent={agent} peer={peer} reason=\"{why}\" silence={silence} rtt={rtt}"),
+                )
+            }
+            Some(lasted) => {
+                self.metrics.false_suspicions += 1;
+                (Level::Info, format!("msg=\"agent alive again\" agent={agent} after={} rtt={rtt}", Seconds(lasted)))
+            }
+        };
+        self.note_limited(now, "health", level, line);
+    }
+
+    /// Looks at a link's deadline again.
+    fn retime_backend(&mut self, conn: Key) {
+        if let Some(backend) = self.backends.get_mut(conn) {
+            let at = backend.poll_timeout();
+            self.timers.set_lazily(TimerOwner::Backend(conn), &mut backend.timer, at);
+        }
+    }
+
+    fn on_backend_timeout(&mut self, now: Instant, conn: Key) {
+        let Some(backend) = self.backends.get_mut(conn) else { return };
+        TimerQueue::<TimerOwner>::fired(&mut backend.timer);
+        if let BackendState::Greeting { deadline } = backend.state
+            && now >= deadline
+        {
+            return self.dismiss(now, conn, GoAwayCode::HelloTimeout, "no HELLO within 10 s");
+        }
+        let verdict = self.backends.link(conn).map(|(link, budget)| link.handle_timeout(now, budget));
+        if let Some(Err(error)) = verdict {
+            return self.on_link_error(now, conn, error);
+        }
+        self.judge_proof(now, conn);
+        self.on_link_activity(now, conn);
+        self.effects.push_back(Effect::Transmit { link: conn });
+    }
+
+    fn on_frontend_timeout(&mut self, now: Instant, conn: Key) {
+        let Some(frontend) = self.frontends.get_mut(conn) else { return };
+        TimerQueue::<TimerOwner>::fired(&mut frontend.timer);
+        match &frontend.state {
+            State::ReadingHead { deadline, .. } if now >= *deadline => {
+                self.refuse(now, conn, Status::RequestTimeout, "the request head was not complete within 10 s");
+            }
+            State::ReadingHead { .. } | State::Tunnel { .. } => {}
+            State::Dialing(_) => self.advance_dial(now, conn),
+        }
+    }
+
+    /// What must hold between calls.
+    fn check_invariants(&self) {
+        #[cfg(debug_assertions)]
+        {
+            self.backends.check_invariants();
+            let count = |which: fn(&State) -> bool| self.frontends.iter().filter(|(_, f)| which(&f.state)).count();
+            assert_eq!(count(|state| matches!(state, State::Dialing(_))), self.pending_dials);
+            assert_eq!(count(|state| matches!(state, State::Tunnel { .. })), self.tunnels);
+        }
+    }
+}
+
+/// Who ended a tunnel and why, for the metric, and how the frontend's connection follows.
+fn account(end: StreamEnd) -> (ClosedBy, &'static str, Manner) {
+    match end {
+        StreamEnd::Finished { first: Origin::Here } => (ClosedBy::Client, "finished", Manner::Flush),
+        StreamEnd::Finished { first: Origin::There } => (ClosedBy::Target, "finished", Manner::Flush),
+        StreamEnd::ClosedHere(code @ CloseCode::Protocol) => (ClosedBy::Agent, code.name(), Manner::Abort),
+        StreamEnd::ClosedHere(code @ CloseCode::TimedOut) => (ClosedBy::Server, code.name(), Manner::Abort),
+        StreamEnd::ClosedHere(code) => (ClosedBy::Client, code.name(), Manner::Abort),
+        StreamEnd::ClosedThere(code @ CloseCode::Normal) => (ClosedBy::Target, code.name(), Manner::Flush),
+        StreamEnd::ClosedThere(code @ CloseCode::Reset) => (ClosedBy::Target, code.name(), Manner::FlushThenReset),
+        StreamEnd::ClosedThere(code) => (ClosedBy::Agent, code.name(), Manner::FlushThenReset),
+    }
+}
+
+fn peer_name(backend: &Backend) -> String {
+    backend.from.map_or_else(|| "unix".to_owned(), |from| from.to_string())
+}
+
+impl Role for Server {
+    fn link(&mut self, conn: Key) -> Option<(&mut Link, &mut WindowBudget)> {
+        self.backends.link(conn)
+    }
+
+    fn on_accept(&mut self, now: Instant, door: Door, conn: Key, from: Option<IpAddr>) -> bool {
+        match door {
+            Door::Agents => {
+                if !self.backends.may_accept(from) {
+                    self.metrics.limits_hit.add("unauthenticated_links");
+                    let peer = from.map_or_else(String::new, |from| from.to_string());
+                    let line = format!("msg=\"agent not taken\" peer={peer} reason=too_many_unauthenticated_links");
+                    self.note_limited(now, "unauthenticated_links", Level::Warn, line);
+                    return false;
+                }
+                self.backends.accept(now, conn, from);
+                self.retime_backend(conn);
+                true
+            }
+            Door::Frontends => {
+                let deadline = now + HEAD_TIMEOUT;
+                let mut timer = TimerSlot::default();
+                self.timers.set(TimerOwner::Frontend(conn), &mut timer, Some(deadline));
+                let state = State::ReadingHead { reader: HeadReader::default(), deadline };
+                self.frontends.insert(conn, Frontend { state, timer });
+                if self.frontends.len() > self.config.max_tunnels {
+                    self.metrics.limits_hit.add("max_tunnels");
+                    self.refuse(now, conn, Status::ServiceUnavailable, "too many tunnels (--max-tunnels)");
+                }
+                true
+            }
+        }
+    }
+
+    fn on_head(&mut self, now: Instant, conn: Key, bytes: &[u8]) -> HeadStep {
+        let Some(Frontend { state: State::ReadingHead { reader, .. }, .. }) = self.frontends.get_mut(conn) else {
+            return HeadStep::Answered;
+        };
+        match reader.parse(bytes) {
+            Head::Partial => HeadStep::More,
+            Head::Bad(status) => {
+                let what = super::http::head::looks_like(bytes).unwrap_or("not an HTTP CONNECT request");
+                self.refuse(now, conn, status, what);
+                HeadStep::Answered
+            }
+            Head::Complete { request, .. } if request.method != "CONNECT" => {
+                let line = format!("msg=\"request refused\" status=405 method={}", Quoted(&request.method));
+                self.note_limited(now, "method", Level::Info, line);
+                self.answer(conn, answer::only_connect());
+                HeadStep::Answered
+            }
+            Head::Complete { len, request } => match Target::parse(&request.target) {
+                Ok(target) => {
+                    self.begin_dial(now, conn, &target);
+                    HeadStep::Took(len)
+                }
+                Err(error) => {
+                    self.refuse(now, conn, Status::BadRequest, &format!("{error}: {}", request.target));
+                    HeadStep::Answered
+                }
+            },
+        }
+    }
+
+    fn on_link_activity(&mut self, now: Instant, conn: Key) {
+        while let Some(event) = self.backends.get_mut(conn).and_then(|backend| backend.link.poll_event()) {
+            self.on_link_event(now, conn, event);
+        }
+        self.retime_backend(conn);
+    }
+
+    fn on_link_error(&mut self, now: Instant, conn: Key, error: LinkError) {
+        if let LinkError::PeerSilent { silence } = error {
+            self.metrics.detection.observe(silence);
+        }
+        let label = error.label();
+        let GoAway { text, .. } = error.go_away();
+        self.drop_backend(now, conn, label, &text);
+        self.effects.push_back(Effect::EndLink { link: conn, last_words: Some(error.go_away()) });
+    }
+
+    fn on_lost(&mut self, now: Instant, conn: Key, lost: Lost) {
+        if self.backends.get(conn).is_some() {
+            return self.drop_backend(now, conn, "connection_lost", &lost.text);
+        }
+        if let Some(State::Dialing(_)) = self.forget_frontend(conn, None) {
+            self.metrics.dial_failures.add("frontend_close");
+        }
+    }
+
+    fn on_resolved(&mut self, _: Instant, _: JobId, _: Result<Vec<SocketAddr>, Failure>) {
+        debug_assert!(false, "a server resolves nothing");
+    }
+
+    fn on_connected(&mut self, _: Instant, _: JobId, _: Result<Key, Failure>) {
+        debug_assert!(false, "a server connects to nobody");
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some(owner) = self.timers.pop_due(now) {
+            match owner {
+                TimerOwner::Frontend(conn) => self.on_frontend_timeout(now, conn),
+                TimerOwner::Backend(conn) => self.on_backend_timeout(now, conn),
+            }
+        }
+        self.check_invariants();
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn forgive(&mut self, pause: Duration) {
+        for conn in self.backends.keys() {
+            if let Some(backend) = self.backends.get_mut(conn) {
+                backend.link.forgive(pause);
+            }
+        }
+    }
+
+    fn on_terminate(&mut self, now: Instant) {
+        self.note(Level::Info, format!("msg=\"server ends\" links={} tunnels={}", self.backends.len(), self.tunnels));
+        for conn in self.backends.keys() {
+            self.dismiss(now, conn, GoAwayCode::Shutdown, "the server ends");
+        }
+        self.finished = true;
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    fn is_ready(&self) -> bool {
+        self.backends.agents() > 0
+    }
+
+    fn metrics(&self, now: Instant, process: &ProcessReport) -> String {
+        self.render_metrics(now, process)
+    }
+
+    fn status(&self, now: Instant, process: &ProcessReport) -> String {
+        self.render_status(now, process)
+    }
+
+    fn on_turn(&mut self, lag: Duration) {
+        self.metrics.loop_lag.observe(lag);
+    }
+
+    fn admin(&self, now: Instant, head: &[u8], process: &ProcessReport) -> AdminStep {
+        self.answer_admin(now, head, process)
+    }
+}
