@@ -259,3 +259,132 @@ fn take<'a>(input: &mut &'a [u8], count: usize) -> &'a [u8] {
     *input = rest;
     taken
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{DATA_LEN_MAX, Hello, encode_control, encode_data_header};
+
+    const GREETING: Limits = Limits { data_len_max: 0, control_len_max: HELLO_LEN_MAX as u32 };
+    const OPEN: Limits =
+        Limits { data_len_max: DATA_LEN_MAX as u32, control_len_max: CONTROL_LEN_MAX as u32 };
+
+    fn header(kind: FrameType, length: usize, stream: u64) -> [u8; HEADER_LEN] {
+        Header { length: length as u32, kind: kind as u8, flags: 0, stream }.to_bytes()
+    }
+
+    fn bytes_of(control: &Control) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_control(control, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn data_is_not_copied_and_needs_no_memory() {
+        let mut bytes = encode_data_header(5, 100, true).to_vec();
+        bytes.extend_from_slice(&[9; 100]);
+        let mut decoder = Decoder::new(OPEN);
+        let (mut first, mut second) = bytes.split_at(50);
+        let (first_at, second_at) = (first[HEADER_LEN..].as_ptr(), second.as_ptr());
+        let Ok(Some(Item::Data { stream: 5, chunk, fin: false })) = decoder.next(&mut first) else {
+            panic!()
+        };
+        assert_eq!((chunk.as_ptr(), chunk.len()), (first_at, 34));
+        assert_eq!(decoder.next(&mut first), Ok(None));
+        let Ok(Some(Item::Data { stream: 5, chunk, fin: true })) = decoder.next(&mut second) else {
+            panic!()
+        };
+        assert_eq!((chunk.as_ptr(), chunk.len()), (second_at, 66));
+        assert_eq!(decoder.next(&mut second), Ok(None));
+        assert_eq!(decoder.payload.capacity(), 0);
+    }
+
+    #[test]
+    fn magic_is_judged_at_the_first_wrong_byte() {
+        let mut decoder = Decoder::after_magic(GREETING);
+        assert_eq!(decoder.next(&mut &MAGIC[..3]), Ok(None));
+        let error = decoder.next(&mut &b"X"[..]);
+        let Err(DecodeError::BadMagic { first, count: 4 }) = error else { panic!("{error:?}") };
+        assert_eq!(first, *b"\xabTAX\0\0\0\0");
+        assert_eq!(decoder.next(&mut &MAGIC[..]), error.map(|_: Option<Item<'_>>| None), "no second chance");
+
+        let error = Decoder::after_magic(GREETING).next(&mut &b"PRI * HTTP/2.0\r\n"[..]);
+        assert_eq!(error, Err(DecodeError::BadMagic { first: *b"PRI * HT", count: 8 }));
+    }
+
+    #[test]
+    fn new_limits_hold_from_the_next_frame() {
+        let mut decoder = Decoder::new(GREETING);
+        let mut bytes = bytes_of(&Control::Ping(1));
+        bytes.extend_from_slice(&encode_data_header(1, 3, false));
+        bytes.extend_from_slice(b"abc");
+        let mut input = &bytes[..];
+        assert_eq!(decoder.next(&mut input), Ok(Some(Item::Control(Control::Ping(1)))));
+        decoder.set_limits(Limits { data_len_max: 3, ..OPEN });
+        let mut part = &input[..HEADER_LEN + 1];
+        assert_eq!(decoder.next(&mut part), Ok(Some(Item::Data { stream: 1, chunk: b"a", fin: false })));
+        decoder.set_limits(GREETING);
+        let mut part = &input[HEADER_LEN + 1..];
+        assert_eq!(decoder.next(&mut part), Ok(Some(Item::Data { stream: 1, chunk: b"bc", fin: false })));
+        let late = encode_data_header(1, 0, true);
+        let refused = decoder.next(&mut &late[..]);
+        assert_eq!(refused, Err(DecodeError::DataNotAllowed { stream: 1 }));
+    }
+
+    #[test]
+    fn each_type_has_its_bound_and_the_caller_may_lower_it() {
+        let small = Limits { data_len_max: 10, control_len_max: 20 };
+        for (limits, kind, stream, max) in [
+            (GREETING, FrameType::Hello, 0, HELLO_LEN_MAX),
+            (OPEN, FrameType::Hello, 0, CONTROL_LEN_MAX),
+            (GREETING, FrameType::Welcome, 0, CONTROL_LEN_MAX),
+            (GREETING, FrameType::Ack, 1, CONTROL_LEN_MAX),
+            (OPEN, FrameType::Ack, 1, DATA_LEN_MAX),
+            (small, FrameType::Hello, 0, 20),
+            (small, FrameType::GoAway, 0, 20),
+            (small, FrameType::Data, 1, 10),
+            (small, FrameType::Ack, 0, 20),
+        ] {
+            assert_eq!(Decoder::new(limits).next(&mut &header(kind, max, stream)[..]), Ok(None), "{kind:?}");
+            let over = header(kind, max + 1, stream);
+            let error = Decoder::new(limits).next(&mut &over[..]);
+            let (length, max) = (max as u32 + 1, max as u32);
+            assert_eq!(error, Err(DecodeError::TooLong { kind: kind as u8, stream, length, max }));
+        }
+    }
+
+    #[test]
+    fn bytes_that_wait_are_not_in_debug_output() {
+        let bytes = bytes_of(&Control::Hello(Hello { token: Some("xyzzy".into()), ..Hello::default() }));
+        let mut decoder = Decoder::new(GREETING);
+        assert_eq!(decoder.next(&mut &bytes[..bytes.len() - 1]), Ok(None));
+        let token = format!("{:?}", b"xyzzy");
+        assert!(format!("{:?}", decoder.payload).contains(token.trim_matches(['[', ']'])), "it does wait");
+        assert!(!format!("{decoder:?}").contains(token.trim_matches(['[', ']'])));
+    }
+
+    proptest! {
+        #[test]
+        fn memory_stays_within_the_limits_and_goes_with_the_frame(
+            kind in 0..24_u8, length: u32, exponent in 0..32_u32, noise in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let length = length >> exponent;
+            let stream = u64::from(FrameType::from_u8(kind).is_none_or(FrameType::has_stream));
+            let mut bytes = Header { length, kind, flags: 0, stream }.to_bytes().to_vec();
+            bytes.extend_from_slice(&noise);
+            for limits in [GREETING, OPEN, Limits { data_len_max: 1, control_len_max: 30 }] {
+                let mut decoder = Decoder::new(limits);
+                for mut piece in bytes.chunks(7) {
+                    while let Ok(Some(_)) = decoder.next(&mut piece) {}
+                    prop_assert!(decoder.payload.capacity() <= limits.control_len_max as usize);
+                    prop_assert!(decoder.payload.capacity() <= HELLO_LEN_MAX);
+                    if !matches!(decoder.state, State::Control { .. }) {
+                        prop_assert_eq!(decoder.payload.capacity(), 0);
+                    }
+                }
+            }
+        }
+    }
+}
