@@ -1,4 +1,5 @@
 //! Golden vectors in both directions: the files of `wire/vectors` and what they mean.
+#![expect(clippy::panic, reason = "helpers of tests say which file it was")]
 
 mod common;
 
