@@ -86,7 +86,7 @@ pub(crate) fn split(bytes: &[u8], seed: u64) -> Vec<&[u8]> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        let length = if state % 11 == 0 { state >> 53 } else { (state >> 32) % 24 };
+        let length = if state.is_multiple_of(11) { state >> 53 } else { (state >> 32) % 24 };
         let (piece, behind) = rest.split_at((length as usize).min(rest.len()));
         pieces.push(piece);
         rest = behind;
