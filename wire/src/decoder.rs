@@ -347,7 +347,9 @@ mod tests {
             (small, FrameType::Data, 1, 10),
             (small, FrameType::Ack, 0, 20),
         ] {
-            assert_eq!(Decoder::new(limits).next(&mut &header(kind, max, stream)[..]), Ok(None), "{kind:?}");
+            let mut decoder = Decoder::new(limits);
+            assert_eq!(decoder.next(&mut &header(kind, max, stream)[..]), Ok(None), "{kind:?}");
+            assert_eq!(decoder.payload.capacity(), 0, "a header alone costs nothing");
             let over = header(kind, max + 1, stream);
             let error = Decoder::new(limits).next(&mut &over[..]);
             let (length, max) = (max as u32 + 1, max as u32);

@@ -83,8 +83,9 @@ fn control() -> impl Strategy<Value = Control> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let data = (stream(), vec(any::<u8>(), 0..200), any::<bool>())
-        .prop_map(|(stream, bytes, fin)| Event::Data { stream, bytes, fin });
+    let bytes = prop_oneof![vec(any::<u8>(), 0..2), vec(any::<u8>(), 0..200)];
+    let data =
+        (stream(), bytes, any::<bool>()).prop_map(|(stream, bytes, fin)| Event::Data { stream, bytes, fin });
     prop_oneof![2 => control().prop_map(Event::Control), 1 => data]
 }
 
