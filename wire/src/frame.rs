@@ -1,5 +1,9 @@
 //! One type per frame. Representation only: no state, no policy.
 
+use std::fmt;
+
+use crate::FrameType;
+
 /// A frame other than DATA, decoded whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
@@ -27,6 +31,44 @@ pub enum Control {
     Window(Window),
     /// The link ends, and why (type 22). Type 21 (ACK) is reserved.
     GoAway(GoAway),
+}
+
+impl Control {
+    /// The type in the header.
+    #[must_use]
+    pub const fn frame_type(&self) -> FrameType {
+        match self {
+            Self::DialReq(_) => FrameType::DialReq,
+            Self::DialRsp(_) => FrameType::DialRsp,
+            Self::CloseReq(_) => FrameType::CloseReq,
+            Self::CloseRsp(_) => FrameType::CloseRsp,
+            Self::DialCls(_) => FrameType::DialCls,
+            Self::Drain => FrameType::Drain,
+            Self::Hello(_) => FrameType::Hello,
+            Self::Welcome(_) => FrameType::Welcome,
+            Self::Ping(_) => FrameType::Ping,
+            Self::Pong(_) => FrameType::Pong,
+            Self::Window(_) => FrameType::Window,
+            Self::GoAway(_) => FrameType::GoAway,
+        }
+    }
+
+    /// The stream in the header, 0 = the link itself.
+    #[must_use]
+    pub const fn stream(&self) -> u64 {
+        match self {
+            Self::DialReq(request) => request.stream,
+            Self::DialRsp(response) => response.stream,
+            Self::CloseReq(close) | Self::CloseRsp(close) | Self::DialCls(close) => close.stream,
+            Self::Window(window) => window.stream,
+            Self::Drain
+            | Self::Hello(_)
+            | Self::Welcome(_)
+            | Self::Ping(_)
+            | Self::Pong(_)
+            | Self::GoAway(_) => 0,
+        }
+    }
 }
 
 /// Payload of DIAL_REQ.
@@ -122,7 +164,7 @@ pub enum CloseCode {
 }
 
 /// Payload of HELLO. Fields are tag-length-value on the wire; unknown fields are skipped.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Hello {
     /// Lowest protocol version that the agent speaks.
     pub version_min: u16,
@@ -142,6 +184,34 @@ pub struct Hello {
     pub window: u32,
     /// Longest DATA payload that the agent takes.
     pub data_len_max: u32,
+}
+
+impl fmt::Debug for Hello {
+    /// Everything but the token: it opens doors, and debug output ends in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            version_min,
+            version_max,
+            features,
+            agent_id,
+            identifiers,
+            token,
+            ping_interval_ms,
+            window,
+            data_len_max,
+        } = self;
+        f.debug_struct("Hello")
+            .field("version_min", version_min)
+            .field("version_max", version_max)
+            .field("features", features)
+            .field("agent_id", agent_id)
+            .field("identifiers", identifiers)
+            .field("token", &token.as_ref().map(|_| format_args!("<hidden>")))
+            .field("ping_interval_ms", ping_interval_ms)
+            .field("window", window)
+            .field("data_len_max", data_len_max)
+            .finish()
+    }
 }
 
 /// Payload of WELCOME. Fields are tag-length-value on the wire; unknown fields are skipped.
@@ -199,4 +269,113 @@ pub enum GoAwayCode {
     HelloTimeout = 6,
     /// The link is one too many: this server already has one of this agent.
     Duplicate = 7,
+}
+
+/// Numbers and names of a code enum from one list; the `match` makes the list complete.
+macro_rules! codes {
+    ($code:ident { $($variant:ident => $name:literal,)+ }) => {
+        impl $code {
+            /// Every code, in order of its number.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The code with this number; an unknown one is `Other`.
+            #[must_use]
+            pub fn from_u16(number: u16) -> Self {
+                Self::ALL.iter().copied().find(|code| *code as u16 == number).unwrap_or(Self::Other)
+            }
+
+            /// The metric label and log word. Stable.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+codes!(DialCode {
+    Other => "other",
+    Refused => "refused",
+    TimedOut => "timed_out",
+    NameNotFound => "name_not_found",
+    ResolverFailed => "resolver_failed",
+    NetworkUnreachable => "network_unreachable",
+    HostUnreachable => "host_unreachable",
+    OutOfDescriptors => "out_of_descriptors",
+    AddressNotAvailable => "address_not_available",
+    Reset => "reset",
+    BadTarget => "bad_target",
+    TooManyTunnels => "too_many_tunnels",
+    ShuttingDown => "shutting_down",
+    Forbidden => "forbidden",
+});
+
+codes!(CloseCode {
+    Other => "other",
+    Normal => "normal",
+    Reset => "reset",
+    TimedOut => "timed_out",
+    Cancelled => "cancelled",
+    Shutdown => "shutdown",
+    Protocol => "protocol",
+});
+
+codes!(GoAwayCode {
+    Other => "other",
+    Shutdown => "shutdown",
+    Protocol => "protocol",
+    Version => "version",
+    Unauthenticated => "unauthenticated",
+    TooMany => "too_many",
+    HelloTimeout => "hello_timeout",
+    Duplicate => "duplicate",
+});
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn codes_keep_their_numbers_and_unknown_ones_are_other() {
+        assert_eq!(DialCode::from_u16(7), DialCode::OutOfDescriptors);
+        assert_eq!(DialCode::from_u16(13), DialCode::Forbidden);
+        assert_eq!(DialCode::from_u16(14), DialCode::Other);
+        assert_eq!(CloseCode::from_u16(2), CloseCode::Reset);
+        assert_eq!(CloseCode::from_u16(7), CloseCode::Other);
+        assert_eq!(GoAwayCode::from_u16(3), GoAwayCode::Version);
+        assert_eq!(GoAwayCode::from_u16(u16::MAX), GoAwayCode::Other);
+        let numbers: Vec<u16> = DialCode::ALL.iter().map(|code| *code as u16).collect();
+        assert_eq!(numbers, (0..14).collect::<Vec<_>>());
+        let numbers: Vec<u16> = CloseCode::ALL.iter().map(|code| *code as u16).collect();
+        assert_eq!(numbers, (0..7).collect::<Vec<_>>());
+        let numbers: Vec<u16> = GoAwayCode::ALL.iter().map(|code| *code as u16).collect();
+        assert_eq!(numbers, (0..8).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn names_are_distinct_metric_labels() {
+        fn check<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) {
+            let names: BTreeSet<&str> = all.iter().map(|code| name(*code)).collect();
+            assert_eq!(names.len(), all.len());
+            assert!(
+                names.iter().all(|name| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'))
+            );
+        }
+        check(DialCode::ALL, DialCode::name);
+        check(CloseCode::ALL, CloseCode::name);
+        check(GoAwayCode::ALL, GoAwayCode::name);
+    }
+
+    #[test]
+    fn a_token_is_not_in_debug_output() {
+        let hello = Hello { token: Some("eyJhbGciOi".into()), ..Hello::default() };
+        let text = format!("{:?} {:#?}", Control::Hello(hello.clone()), hello);
+        assert!(!text.contains("eyJ"), "{text}");
+        assert!(text.contains("hidden"), "one must still see that there is a token: {text}");
+        assert!(!format!("{:?}", Hello::default()).contains("hidden"));
+    }
 }

@@ -6,12 +6,15 @@ mod encode;
 mod error;
 mod frame;
 mod header;
+mod hello;
+mod payload;
 
 pub use decoder::{Decoder, Item, Limits};
 pub use encode::{encode_control, encode_data_header};
-pub use error::DecodeError;
+pub use error::{DecodeError, FieldFault};
 pub use frame::{
-    Close, CloseCode, Control, DialCode, DialFailure, DialReq, DialRsp, GoAway, GoAwayCode, Hello, Welcome, Window,
+    Close, CloseCode, Control, DialCode, DialFailure, DialReq, DialRsp, GoAway, GoAwayCode, Hello, Welcome,
+    Window,
 };
 pub use header::{FLAG_CRITICAL, FLAG_FIN, FrameType, HEADER_LEN, Header};
 
@@ -37,3 +40,14 @@ pub const ID_LEN_MAX: usize = 256;
 pub const IDENTIFIERS_LEN_MAX: usize = 4096;
 /// Longest token, in bytes.
 pub const TOKEN_LEN_MAX: usize = 8192;
+/// Most credit that a stream may hold in one direction, in bytes; more is an error of the stream.
+pub const CREDIT_MAX: u32 = 0x7fff_ffff;
+
+const _: () = {
+    // Whatever encode_control writes, a decoder with the limits above takes.
+    let fixed_and_field_heads = 64 + 16 * 4;
+    assert!(ID_LEN_MAX + IDENTIFIERS_LEN_MAX + TOKEN_LEN_MAX + fixed_and_field_heads <= HELLO_LEN_MAX);
+    assert!(ID_LEN_MAX + fixed_and_field_heads <= CONTROL_LEN_MAX);
+    assert!(TARGET_LEN_MAX + 4 <= CONTROL_LEN_MAX && TEXT_LEN_MAX + 3 <= CONTROL_LEN_MAX);
+    assert!(HELLO_LEN_MAX <= u16::MAX as usize, "a field's length has 16 bits");
+};
