@@ -53,9 +53,9 @@ impl Rng {
 
     /// `base` and up to `fraction` of it more. A fraction outside 0 to 1 is the nearer end, NaN is 0.
     pub fn jitter(&mut self, base: Duration, fraction: f64) -> Duration {
-        let extra = base.as_secs_f64() * fraction.max(0.0).min(1.0);
-        // Only the longest durations fail, by rounding up.
-        let extra = Duration::try_from_secs_f64(extra).unwrap_or(base);
+        let extra = base.as_secs_f64() * fraction.clamp(0.0, 1.0);
+        // Fails with NaN, and by rounding up with the longest durations.
+        let extra = Duration::try_from_secs_f64(extra).unwrap_or(Duration::ZERO);
         self.between(base, base.saturating_add(extra))
     }
 }
@@ -70,6 +70,7 @@ mod tests {
         let mut rng = Rng { state: [1, 2, 3, 4] };
         assert_eq!(rng.next_u64(), (5 << 23) + 1);
         assert_eq!(rng.state, [7, 0, 262_146, 6 << 45]);
+        assert_eq!(rng.next_u64(), (7 << 23) + (6 << 4) + 7);
     }
 
     #[test]

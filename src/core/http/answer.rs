@@ -93,7 +93,8 @@ pub fn method_not_allowed() -> Vec<u8> {
 pub(super) fn page(status: Status, content_type: &str, fields: &str, body: &str, method: Method) -> Vec<u8> {
     let len = body.len();
     let mut answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{fields}Connection: close\r\nContent-Length: {len}\r\n\r\n"
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{fields}Connection: close\r\n\
+         Content-Length: {len}\r\n\r\n"
     );
     if method != Method::Head {
         answer.push_str(body);
