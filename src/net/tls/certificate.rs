@@ -81,11 +81,9 @@ impl<'a> ToBeSigned<'a> {
     }
 
     fn common_name(&self) -> Option<&'a [u8]> {
-        let mut sets = Der(self.subject);
         let mut found = None;
-        while let Some((_, set)) = sets.next() {
-            let mut attributes = Der(set);
-            while let Some((_, attribute)) = attributes.next() {
+        for (_, set) in Der(self.subject) {
+            for (_, attribute) in Der(set) {
                 let mut attribute = Der(attribute);
                 if attribute.take_tag(OBJECT_ID) == Some(COMMON_NAME) {
                     // The last one is the most specific.
@@ -131,7 +129,7 @@ impl<'a> Iterator for Der<'a> {
         let [tag, first, rest @ ..] = self.0 else { return None };
         let (len, rest) = match first {
             0..=0x7f => (usize::from(*first), rest),
-            0x81 | 0x82 | 0x83 | 0x84 => {
+            0x81..=0x84 => {
                 let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
                 (digits.iter().fold(0, |len, digit| len << 8 | usize::from(*digit)), rest)
             }
