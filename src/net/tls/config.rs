@@ -10,7 +10,7 @@ use rustls::{ClientConfig, Error, InconsistentKeys, ServerConfig};
 
 use super::clock::WallClock;
 use super::error::ConfigError;
-use super::suites::{Choice, TlsVersion, choose};
+use super::suites::{Choice, TlsVersion, choose, ticketer};
 use super::{certificate, pem};
 
 /// Tickets after a full handshake of TLS 1.3. An agent may hold two links to one server, and each ticket
@@ -107,7 +107,7 @@ impl ServerTls {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = if options.resumption { TLS13_TICKETS } else { 0 };
         if options.resumption {
-            config.ticketer = rustls::crypto::ring::Ticketer::new()
+            config.ticketer = ticketer()
                 .map_err(|error| ConfigError::new(format!("no key for session tickets: {error}")))?;
         }
         Ok(Self { config: Arc::new(config), clock: clock.clone(), notices, not_after_unix_s })

@@ -20,22 +20,23 @@ use super::error::{TlsError, looks_like};
 
 /// Most payload of one record, in bytes (RFC 8446 section 5.1).
 pub const RECORD_PAYLOAD_MAX: usize = 16 * 1024;
-/// Most bytes that [`Tls::receive`] leaves unconsumed and needs again: a record less one byte behind
-/// a handshake message that is not complete. Without a handshake it is a record less one byte.
+/// Most bytes that [`Tls::receive`] leaves unconsumed if `plain` never breaks: a part of a record, behind the
+/// records of an unfinished handshake message. Without the latter it is a part of a record: 18 KiB.
 pub const UNCONSUMED_MAX: usize = UNFINISHED_MAX + RECORD_LEN_MAX;
 
 const HEADER_LEN: usize = 5;
 /// Longest record that rustls takes: payload, and the 2 KiB that TLS 1.2 allows for its protection.
 const RECORD_LEN_MAX: usize = HEADER_LEN + RECORD_PAYLOAD_MAX + 2048;
-/// Longest run of records that hold one handshake message. rustls refuses messages over 64 KiB; this
-/// refuses those cut into tiny records, whose headers would make them many times as long.
-const UNFINISHED_MAX: usize = 96 * 1024;
+/// Longest run of records that hold an unfinished handshake message. Chains of certificates have a few KiB;
+/// rustls would take 64 KiB, and many times that in tiny records, from peers that are not known yet.
+const UNFINISHED_MAX: usize = 32 * 1024;
 /// Most bytes that sealing adds to a record: header, explicit nonce of TLS 1.2, tag. TLS 1.3 adds 22.
 const RECORD_OVERHEAD_MAX: usize = HEADER_LEN + 8 + 16;
 /// Room for a key update or an alert.
 const SMALL_RECORD_LEN: usize = 64;
 
 /// What [`Tls::receive`] did.
+#[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
     /// Bytes at the front of the input that are done with. The rest must come again, as it is now, with
@@ -159,7 +160,7 @@ impl Tls {
         })
     }
 
-    /// Appends `plaintext` to `out` as whole records.
+    /// Appends `plaintext` to `out` as whole records. Keys are renewed as needed (TLS 1.3).
     ///
     /// # Errors
     /// [`TlsError::Handshaking`] and [`TlsError::WriteClosed`] are ours and change nothing; others are final.

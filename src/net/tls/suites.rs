@@ -1,9 +1,14 @@
 //! Versions and cipher suites: what Go's names in flags mean here, and which suite goes first.
 
 use std::str::FromStr;
+use std::sync::Arc;
+
+// The crypto library is named here and nowhere else.
+use rustls::crypto::ring as library;
 
 use rustls::crypto::CryptoProvider;
-use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion, version};
+use rustls::server::ProducesTickets;
+use rustls::{CipherSuite, Error, SupportedCipherSuite, SupportedProtocolVersion, version};
 
 use super::error::ConfigError;
 
@@ -65,12 +70,17 @@ pub(super) struct Choice {
     pub(super) notices: Vec<String>,
 }
 
-/// The one place that names a crypto library.
+/// Its algorithms, best suites first.
 pub(super) fn provider() -> CryptoProvider {
-    let mut provider = rustls::crypto::ring::default_provider();
+    let mut provider = library::default_provider();
     let aes_is_fast = has_aes_instructions();
     provider.cipher_suites.sort_by_key(|suite| (suite.tls13().is_none(), rank(*suite, aes_is_fast)));
     provider
+}
+
+/// Seals sessions into tickets, with keys that change every six hours of real time.
+pub(super) fn ticketer() -> Result<Arc<dyn ProducesTickets>, Error> {
+    library::Ticketer::new()
 }
 
 /// AES-128-GCM first: the cheapest per byte, and the strongest part of the handshake anyhow. Without AES

@@ -77,8 +77,8 @@ fn data_in_random_pieces_arrives_whole_both_ways_in_both_versions() {
         server.records_per_call = usize::MAX;
         settle(&mut client, &mut server, whole).unwrap();
         // What a break left behind is taken without new bytes.
-        client.hear(&[]).unwrap();
-        server.hear(&[]).unwrap();
+        client.must_hear(&[]);
+        server.must_hear(&[]);
         assert!(server.got == sent_up && client.got == sent_down, "seed {seed}");
         assert!(client.unconsumed.is_empty() && server.unconsumed.is_empty());
     }
@@ -96,9 +96,9 @@ fn a_break_takes_one_record_and_leaves_the_rest() {
     assert_eq!(server.got, b"0123456789");
     assert_eq!(first.consumed, 10 + 22);
     assert_eq!(server.unconsumed, bytes[first.consumed..]);
-    server.hear(&[]).unwrap();
+    server.must_hear(&[]);
     assert_eq!(server.got, b"0123456789abcdefghij");
-    server.hear(&[]).unwrap();
+    server.must_hear(&[]);
     assert_eq!(server.got, b"0123456789abcdefghijXYZ");
     assert_eq!(server.hear(&[]).unwrap().consumed, 0);
 }
@@ -249,7 +249,7 @@ fn sealing_works_while_a_handshake_message_is_half_received() {
     for _ in 0..4 {
         heard.extend(peer.hear(&std::mem::take(&mut client.outgoing)));
         for byte in peer.take() {
-            client.hear(&[byte]).unwrap();
+            client.must_hear(&[byte]);
             if !client.tls.is_handshaking() {
                 client.say(&[byte]);
                 said.push(byte);
@@ -272,12 +272,12 @@ fn key_updates_are_followed_and_answered() {
     let (mut client, _) = world.pair();
     for _ in 0..3 {
         peer.hear(&std::mem::take(&mut client.outgoing));
-        client.hear(&peer.take()).unwrap();
+        client.must_hear(&peer.take());
     }
     for round in 0..4_u8 {
         peer.0.refresh_traffic_keys().unwrap();
         peer.0.writer().write_all(&[round; 3]).unwrap();
-        client.hear(&peer.take()).unwrap();
+        client.must_hear(&peer.take());
         client.say(&[round]);
         assert_eq!(peer.hear(&std::mem::take(&mut client.outgoing)), [round]);
     }

@@ -168,6 +168,10 @@ impl End {
         Ok(received)
     }
 
+    pub(super) fn must_hear(&mut self, bytes: &[u8]) {
+        let _ = self.hear(bytes).unwrap();
+    }
+
     pub(super) fn say(&mut self, plaintext: &[u8]) {
         self.tls.seal(plaintext, &mut self.outgoing).unwrap();
     }
