@@ -13,9 +13,12 @@ use super::values::{GoDuration, Switch};
 /// take a value only after `=`.
 pub(super) fn go_style(command: Command) -> Command {
     command.args_override_self(true).mut_args(|arg| {
-        if arg.get_value_parser().type_id() == TypeId::of::<Switch>() {
+        let kind = arg.get_value_parser().type_id();
+        let no_default = arg.get_default_values() == [""];
+        let arg = arg.hide_default_value(no_default).hide_env_values(true);
+        if kind == TypeId::of::<Switch>() {
             arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL")
-        } else if arg.get_value_parser().type_id() == TypeId::of::<GoDuration>() {
+        } else if kind == TypeId::of::<GoDuration>() {
             arg.value_name("DURATION")
         } else {
             arg
@@ -189,7 +192,7 @@ const NO_CHANNELS: &str = "windows per stream bound what is queued";
 const NO_WARNING: &str = "there are no channels to warn about";
 
 /// On both roles.
-const ACCEPTED_SHARED: &[Accepted] = &[
+pub(super) const ACCEPTED_SHARED: &[Accepted] = &[
     Accepted::new("logtostderr", ON, NO_FILES),
     Accepted::new("alsologtostderr", &[], NO_FILES),
     Accepted::new("stderrthreshold", &[], NO_FILES),

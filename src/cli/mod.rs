@@ -84,24 +84,28 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
 }
 
 fn command() -> Command {
-    let role = |name: &'static str, about: &'static str| Command::new(name).about(about);
+    // `about` comes last: the doc comments of the flag structs would replace it.
+    let server = flags::go_style(ServerFlags::augment_args(Command::new("server")))
+        .about("Run beside kube-apiserver: take CONNECT requests and pass them to agents");
+    let agent = flags::go_style(AgentFlags::augment_args(Command::new("agent")))
+        .about("Run on a node: dial out to the server and connect to targets for it");
     Command::new("tautline")
         .about("Reach nodes behind NAT through agents that dial out")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommand(flags::go_style(ServerFlags::augment_args(role(
-            "server",
-            "Run beside kube-apiserver: take CONNECT requests and pass them to agents",
-        ))))
-        .subcommand(flags::go_style(AgentFlags::augment_args(role(
-            "agent",
-            "Run on a node: dial out to the server and connect to targets for it",
-        ))))
-        .subcommand(demo::arguments(role("demo", "Show on this machine what happens when an agent dies")))
-        .subcommand(certs::arguments(role("certs", "Write a development CA and certificates for a try")))
-        .subcommand(role("demo-target", "Echo server of the demo").hide(true))
+        .subcommand(server)
+        .subcommand(agent)
+        .subcommand(
+            demo::arguments(Command::new("demo"))
+                .about("Show on this machine what happens when an agent dies"),
+        )
+        .subcommand(
+            certs::arguments(Command::new("certs"))
+                .about("Write a development CA and certificates for a try"),
+        )
+        .subcommand(Command::new("demo-target").about("Echo server of the demo").hide(true))
 }
 
 /// Manifests name Konnectivity's binaries: `proxy-server FLAGS` is `tautline server FLAGS`.

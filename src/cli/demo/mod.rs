@@ -8,7 +8,7 @@
 mod children;
 mod dialer;
 mod report;
-mod room;
+pub(super) mod room;
 mod stage;
 mod target;
 

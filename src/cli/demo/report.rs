@@ -107,6 +107,16 @@ impl Stats {
         counts.failed + counts.broken
     }
 
+    #[cfg(test)]
+    pub(super) fn dials(&self) -> u64 {
+        self.lock().dials
+    }
+
+    #[cfg(test)]
+    pub(super) fn open(&self) -> u64 {
+        self.lock().open
+    }
+
     /// One line about now.
     pub(super) fn line(&self, now: Instant) -> String {
         let counts = self.lock();

@@ -18,11 +18,11 @@ const DIRECTORY_LEN_MAX: usize = 80;
 
 /// A directory for this process alone; removed with all that is in it when dropped.
 #[derive(Debug)]
-pub(super) struct Room(PathBuf);
+pub(in crate::cli) struct Room(PathBuf);
 
 impl Room {
     /// Makes one below TMPDIR, or below /tmp where that is too long for a socket's path.
-    pub(super) fn make() -> io::Result<Self> {
+    pub(in crate::cli) fn make() -> io::Result<Self> {
         let mut parent = std::env::temp_dir();
         if parent.as_os_str().len() > DIRECTORY_LEN_MAX - "/tautline-demo-0123456789abcdef".len() {
             parent = PathBuf::from("/tmp");
@@ -39,7 +39,7 @@ impl Room {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::cli) fn path(&self) -> &Path {
         &self.0
     }
 }
