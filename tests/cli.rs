@@ -1,4 +1,5 @@
 //! The binary as a person or a manifest starts it: exit codes, streams, files.
+#![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

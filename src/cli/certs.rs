@@ -23,7 +23,7 @@ const BACKDATED: Duration = Duration::from_secs(3600);
 const KEY_MODE: u32 = 0o600;
 const CERTIFICATE_MODE: u32 = 0o644;
 
-/// What [`write`] makes.
+/// What [`write()`] makes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CertOptions {
     /// Replace files that are there.
@@ -40,7 +40,7 @@ impl Default for CertOptions {
     }
 }
 
-/// The files that [`write`] made.
+/// The files that [`write()`] made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CertPaths {
     /// The CA's certificate; its key lies beside it.
@@ -59,7 +59,7 @@ pub struct CertPaths {
     pub client_key: PathBuf,
 }
 
-/// Why [`write`] made nothing, or not all.
+/// Why [`write()`] made nothing, or not all.
 #[derive(Debug)]
 pub enum CertError {
     /// [`CertOptions::days`] is not 1 to 3650.
