@@ -1,3 +1,7 @@
-//! `tautline server|agent|demo|certs`.
+//! One binary, several roles: `tautline server | agent | demo | certs`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tautline::cli::run(std::env::args_os().collect())
+}
