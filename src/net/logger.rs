@@ -159,7 +159,7 @@ impl Queue {
     /// The writer's thread. One write a line: a line fits in PIPE_BUF, so lines of processes that share a
     /// pipe do not mix.
     fn write_all(&self, output: &mut dyn Write) {
-        // Under lasting overload the queue is never empty, and the note still has to come now and then.
+        // Under lasting overload the queue is never empty; then a note comes every second queue's length.
         let mut lines_since_note = 0;
         loop {
             let line = self.take();
@@ -169,7 +169,9 @@ impl Queue {
             if !written {
                 state.unreported += 1;
                 self.dropped.fetch_add(1, Ordering::Relaxed);
-            } else if state.unreported > 0 && (state.lines.is_empty() || lines_since_note >= self.capacity) {
+            } else if state.unreported > 0
+                && (state.lines.is_empty() || lines_since_note >= 2 * self.capacity)
+            {
                 let count = state.unreported;
                 drop(state);
                 let note = line::dropped_note(unix::wall_time(), count);

@@ -240,6 +240,9 @@ mod tests {
             Ok(Vec::new())
         });
         pool.submit(job("stuck"), 1).unwrap();
+        while !pool.shared.lock().queue.is_empty() {
+            std::thread::yield_now();
+        }
         let shared = Arc::downgrade(&pool.shared);
         drop(pool);
         NEVER.0.send(()).unwrap(); // arrives although the pool is gone: the thread was left alone

@@ -283,7 +283,7 @@ mod tests {
         }
         let endless = "y".repeat(1 << 20);
         let line = own(Level::Info, format_args!("{endless}"));
-        assert!(line.len() <= LINE_LEN_MAX && line.ends_with("yyy\" cut=true\n"));
+        assert!(line.len() <= LINE_LEN_MAX && line.ends_with("yyy cut=true\n"));
     }
 
     #[test]
@@ -294,6 +294,6 @@ mod tests {
         assert_eq!(text(1_709_251_199), "2024-02-29T23:59:59.000Z");
         assert_eq!(text(4_107_542_400), "2100-03-01T00:00:00.000Z");
         assert_eq!(text(1_767_225_599), "2025-12-31T23:59:59.000Z");
-        assert_eq!(text(13_574_649_600), "2400-02-29T12:00:00.000Z");
+        assert_eq!(text(13_574_606_400), "2400-02-29T12:00:00.000Z");
     }
 }

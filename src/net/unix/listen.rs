@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use nix::sys::stat::{Mode, umask};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -88,15 +89,22 @@ pub(super) fn unix(path: &Path) -> io::Result<(Socket, SocketFile)> {
         io::Error::new(error.kind(), format!("cannot listen on {}: {error}{advice}", path.display()))
     };
     let socket = unix_socket().map_err(failed)?;
-    // The umask belongs to the whole process, but no other thread of it creates files.
-    let before = umask(UNIX_UMASK);
-    let bound = socket.bind(&address);
-    umask(before);
+    let bound = bind_with_umask(&socket, &address);
     bound.map_err(failed)?;
     let made = fs::symlink_metadata(path).map_err(failed)?;
     let file = SocketFile { path: path.to_owned(), device: made.dev(), inode: made.ino() };
     socket.listen(LISTEN_BACKLOG).map_err(failed)?;
     Ok((socket, file))
+}
+
+/// The umask belongs to the whole process: one user at a time, and no other thread of it creates files.
+fn bind_with_umask(socket: &Socket, address: &SockAddr) -> io::Result<()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = umask(UNIX_UMASK);
+    let bound = socket.bind(address);
+    umask(before);
+    bound
 }
 
 fn unix_socket() -> io::Result<Socket> {
