@@ -3,6 +3,7 @@
 //! What belongs to a whole process (umask, signals, descriptors, standard error) is tried in a child: an
 //! ignored test of this file that another test starts.
 #![expect(clippy::disallowed_methods, reason = "tests of the real clock and the real kernel")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "the helpers of a test fail as the test does")]
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
