@@ -2,6 +2,8 @@
 
 pub mod ffi;
 pub mod logger;
+pub mod process;
+pub mod signal;
 pub mod sys;
 pub mod tls;
 pub mod unix;
