@@ -72,11 +72,19 @@ pub const HALF_CLOSED_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 pub const RESOLVER_THREADS: usize = 8;
 /// Look-ups that wait for a thread; more fail at once.
 pub const RESOLVER_QUEUE_MAX: usize = 1024;
+/// Log lines of one kind that a peer can cause, in each [`LOG_INTERVAL`]; the rest is counted.
+pub const LOG_LINES_PER_KIND: u32 = 5;
+/// See [`LOG_LINES_PER_KIND`].
+pub const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Descriptors kept back from tunnels: listeners, links, probes, a log, the poller.
+pub const DESCRIPTOR_RESERVE: u64 = 512;
 /// Log lines that wait for the writer; more are counted and dropped, the loop never waits.
 pub const LOG_QUEUE_MAX: usize = 4096;
 
 /// What is read from a link at once, in bytes: four TLS records and what an earlier read left.
 pub const READ_BUFFER_LEN: usize = 128 * 1024;
+/// What is read at once of a frontend under TLS, in bytes: an unfinished handshake and a record fit.
+pub const TUNNEL_BUFFER_LEN: usize = 64 * 1024;
 /// What is written to a link at once, in bytes: eight TLS records.
 pub const TRANSMIT_BUFFER_LEN: usize = 128 * 1024;
 /// Bytes read from one link in one turn; then the others have their turn.

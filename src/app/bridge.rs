@@ -49,8 +49,8 @@ impl<S: Sys> DataSource for Bridge<'_, S> {
             return Pulled::Blocked;
         }
         match conn.transport.read(self.sys, self.scratch, into) {
-            Ok((Fill::Progress, 0) | (Fill::Blocked | Fill::Stopped, _)) => {
-                // A handshake record or half a record: the latch still tells whether more is there.
+            Ok((Fill::Progress, 0) | (Fill::Blocked, _)) => {
+                // Half a record: the latch still tells whether more is there.
                 if conn.transport.has_input() { self.pull(owner, into) } else { Pulled::Blocked }
             }
             Ok((Fill::Progress, n)) => Pulled::Bytes(n),

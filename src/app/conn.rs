@@ -1,5 +1,8 @@
 //! A connection of the driver: a socket, and what it is for.
 
+use std::net::SocketAddr;
+use std::time::Instant;
+
 use crate::core::ids::{JobId, StreamKey};
 use crate::core::role::Door;
 use crate::core::timers::TimerSlot;
@@ -51,6 +54,8 @@ pub(super) struct Closing {
     pub(super) fin_sent: bool,
     /// Bytes that still waited when progress was seen last.
     pub(super) left: usize,
+    /// When that was.
+    pub(super) since: Instant,
 }
 
 /// What a connection is for.
@@ -59,13 +64,20 @@ pub(super) enum Mode {
     /// Accepts.
     Listener(Purpose),
     /// Asked for by a role, not connected yet.
-    Connecting(JobId),
-    /// Watched only: the role decides what becomes of it.
+    Connecting {
+        /// What the role asked for.
+        job: JobId,
+        /// Where to.
+        to: SocketAddr,
+    },
+    /// Connected; the role is about to say what becomes of it.
     Idle,
     /// A link.
     Link,
     /// A frontend whose head is being read.
     Head(Vec<u8>),
+    /// A frontend whose dial is pending, with the bytes that came behind its head.
+    Pending(Vec<u8>),
     /// One end of a tunnel.
     Tunnel(Tunnel),
     /// A client of the health or admin port.
@@ -104,12 +116,5 @@ impl Conn {
         // A fresh socket has room; the first edge may not tell.
         conn.transport.io.writable = true;
         conn
-    }
-
-    pub(super) fn tunnel(&mut self) -> Option<&mut Tunnel> {
-        match &mut self.mode {
-            Mode::Tunnel(tunnel) => Some(tunnel),
-            _ => None,
-        }
     }
 }

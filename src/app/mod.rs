@@ -15,7 +15,6 @@ mod translate;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::conn::{Conn, Mode, Purpose};
@@ -24,7 +23,7 @@ use crate::core::mux::TransmitBuf;
 use crate::core::role::{Door, ProcessReport, Role};
 use crate::core::timers::TimerQueue;
 use crate::key::{Key, Slots};
-use crate::limits::{ACCEPTS_PER_TURN, ACCEPT_REST, HEAD_TIMEOUT, PAUSE_MIN, READ_BUFFER_LEN, TRANSMIT_BUFFER_LEN};
+use crate::limits::{ACCEPTS_PER_TURN, ACCEPT_REST, HEAD_TIMEOUT, PAUSE_MIN, READ_BUFFER_LEN, TRANSMIT_BUFFER_LEN, TUNNEL_BUFFER_LEN};
 use crate::net::sys::{Class, JobResult, KernelLiveness, ListenAddr, Peer, Ready, Signal, Sock, Sys};
 use crate::net::tls;
 
@@ -36,9 +35,9 @@ pub enum LinkTls {
     /// In clear.
     None,
     /// We accept links.
-    Server(Arc<tls::ServerConfig>),
+    Server(tls::ServerTls),
     /// We dial links to this name.
-    Client(Arc<tls::ClientConfig>, tls::ServerName),
+    Client(tls::ClientTls, tls::ServerName<'static>),
 }
 
 /// What the driver needs to know.
@@ -47,6 +46,8 @@ pub struct AppConfig {
     pub link_tls: LinkTls,
     /// Kernel-side liveness of links.
     pub kernel_liveness: KernelLiveness,
+    /// What certificates are judged by; set once a turn.
+    pub clock: tls::WallClock,
     /// Figures about the process, for metrics: reads /proc, so it is called only when somebody asks.
     pub process: fn() -> ProcessReport,
 }
@@ -73,9 +74,9 @@ pub struct App<S: Sys, R: Role> {
     connects: HashMap<JobId, Key>,
     ready: Vec<Ready>,
     read_buffer: Vec<u8>,
+    opened: Vec<u8>,
     tunnel_buffer: Vec<u8>,
     transmit: TransmitBuf,
-    handshakes_left: usize,
     signals: u32,
     now: Instant,
     /// When the last turn was to begin at the latest.
@@ -101,9 +102,9 @@ impl<S: Sys, R: Role> App<S, R> {
             connects: HashMap::new(),
             ready: Vec::new(),
             read_buffer: vec![0; READ_BUFFER_LEN],
-            tunnel_buffer: Vec::new(),
+            opened: Vec::new(),
+            tunnel_buffer: vec![0; TUNNEL_BUFFER_LEN],
             transmit: TransmitBuf::new(TRANSMIT_BUFFER_LEN),
-            handshakes_left: 0,
             signals: 0,
             now,
             wake_at: None,
@@ -192,6 +193,7 @@ impl<S: Sys, R: Role> App<S, R> {
         let late = until.map_or(Duration::ZERO, |until| now.saturating_duration_since(until.max(before)));
         self.note_lag(before.saturating_duration_since(self.now), late);
         self.now = now;
+        self.config.clock.set(self.sys.unix_time());
         for event in ready.drain(..) {
             let key = Key::from_bits(event.token);
             if let Some(conn) = self.conns.get_mut(key) {

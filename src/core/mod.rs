@@ -4,6 +4,7 @@ pub mod agent;
 pub mod connect;
 pub mod http;
 pub mod ids;
+pub mod json;
 pub mod metrics;
 pub mod mux;
 pub mod note;

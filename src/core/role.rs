@@ -10,6 +10,7 @@ use tautline_wire::GoAway;
 
 use super::connect::Failure;
 use super::ids::{JobId, StreamKey};
+use super::metrics::ProcessStats;
 use super::mux::{Link, LinkError, WindowBudget};
 use super::note::Note;
 use crate::key::Key;
@@ -126,25 +127,13 @@ pub enum HeadStep {
     Answered,
 }
 
-/// A question of the health and admin ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Figures that only the driver knows, for the health and admin ports.
+#[derive(Debug, Clone, Default)]
 pub struct ProcessReport {
-    /// Descriptors open.
-    pub open_fds: u64,
-    /// Descriptors allowed.
-    pub max_fds: u64,
-    /// Resident memory, in bytes.
-    pub resident_bytes: u64,
-    /// Virtual memory, in bytes.
-    pub virtual_bytes: u64,
-    /// CPU time used, in seconds.
-    pub cpu_seconds: f64,
-    /// Start of the process, in seconds since the epoch.
-    pub start_time_seconds: f64,
+    /// About the process.
+    pub stats: ProcessStats,
     /// Connections in the driver's table, listeners included.
     pub connections: usize,
-    /// Log lines lost because nobody took them.
-    pub dropped_log_lines: u64,
 }
 
 /// The server or the agent.
@@ -194,17 +183,15 @@ pub trait Role {
     /// The answer of `/readyz`.
     fn is_ready(&self) -> bool;
 
-    /// Prometheus text.
-    fn metrics(&self, now: Instant, process: &ProcessReport) -> String;
-
-    /// JSON text for people and tests.
-    fn status(&self, now: Instant, process: &ProcessReport) -> String;
-
     /// Books how late a turn of the loop was.
     fn on_turn(&mut self, lag: Duration);
 
+    /// A connection had more work than its share of one turn.
+    fn on_budget_exhausted(&mut self);
+
     /// The answer of a health or admin port to a whole request head.
-    fn admin(&self, now: Instant, head: &[u8], process: &ProcessReport) -> AdminStep;
+    /// `process` is asked only if the answer needs it: it reads /proc.
+    fn admin(&self, now: Instant, head: &[u8], process: &dyn Fn() -> ProcessReport) -> AdminStep;
 }
 
 /// What a health or admin port does with the bytes it has.

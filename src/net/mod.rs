@@ -2,9 +2,12 @@
 
 pub mod ffi;
 pub mod logger;
+pub mod outbuf;
 pub mod process;
+pub mod readiness;
 pub mod signal;
 pub mod sys;
 pub mod tls;
+pub mod transport;
 pub mod unix;
 pub mod worker;

@@ -1,7 +1,7 @@
 //! One connected socket with what hangs on it: latches, TLS, leftovers of both directions.
 //!
-//! Reading and writing stop only at `WouldBlock` or where the caller says so; whoever stops early finds the latch
-//! (or [`Transport::has_input`]) still set and comes back.
+//! Whoever stops reading or writing before `WouldBlock` finds the latch (or [`Transport::has_input`]) still set, and
+//! comes back.
 
 use std::io::{self, IoSlice};
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ pub struct Transport {
     /// Remembered edges.
     pub io: Readiness,
     tls: Option<Box<Tls>>,
-    /// Received, not opened yet: part of a record, or records behind a stop.
+    /// Received, not opened yet: part of a record.
     cipher: Vec<u8>,
     /// Opened, not taken yet.
     plain: Vec<u8>,
@@ -27,10 +27,6 @@ pub struct Transport {
     out: OutBuf,
     /// Bytes of payload that wait in `out`.
     payload_pending: usize,
-    /// `cipher` may hold whole records.
-    unopened: bool,
-    /// close_notify came.
-    peer_closed: bool,
 }
 
 /// What a read came to.
@@ -40,8 +36,6 @@ pub enum Fill {
     Progress,
     /// Nothing there.
     Blocked,
-    /// The taker wanted no more.
-    Stopped,
     /// The peer ended its direction.
     Eof,
 }
@@ -85,8 +79,6 @@ impl Transport {
             plain: Vec::new(),
             out: OutBuf::default(),
             payload_pending: 0,
-            unopened: false,
-            peer_closed: false,
         }
     }
 
@@ -121,7 +113,7 @@ impl Transport {
     /// True if a read may make progress.
     #[must_use]
     pub fn has_input(&self) -> bool {
-        self.io.readable || self.unopened || !self.plain.is_empty()
+        self.io.readable || !self.plain.is_empty()
     }
 
     /// Bytes that wait for the socket.
@@ -135,7 +127,8 @@ impl Transport {
         self.plain.splice(0..0, bytes.iter().copied());
     }
 
-    /// Reads once and hands plaintext to `take`, which may stop it. `scratch` is the loop's, not kept.
+    /// Reads once, with the loop's buffers, of which nothing is kept. In clear the bytes are at the front of
+    /// `scratch`, as many as the count says; under TLS they are in `opened`, and the count is its length.
     ///
     /// # Errors
     /// The connection is broken; nothing more can be read.
@@ -143,40 +136,30 @@ impl Transport {
         &mut self,
         sys: &mut S,
         scratch: &mut [u8],
-        mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<Fill, TransportError> {
-        if !self.plain.is_empty() {
-            let plain = std::mem::take(&mut self.plain);
-            return Ok(if take(&plain).is_break() { Fill::Stopped } else { Fill::Progress });
+        opened: &mut Vec<u8>,
+    ) -> Result<(Fill, usize), TransportError> {
+        opened.clear();
+        if self.tls.is_none() {
+            return self.read_clear(sys, scratch);
         }
-        if self.unopened {
-            let len = self.take_cipher(scratch);
-            return self.open(scratch, len, take);
+        if self.tls.as_ref().is_some_and(|tls| tls.peer_closed()) {
+            return Ok((Fill::Eof, 0));
         }
-        if self.peer_closed {
-            return Ok(Fill::Eof);
-        }
-        if !self.io.readable {
-            return Ok(Fill::Blocked);
-        }
-        let kept = self.take_cipher(scratch);
-        match sys.read(self.sock, &mut scratch[kept..]) {
-            Ok(0) if self.tls.is_some() => Err(TransportError::Truncated),
-            Ok(0) => Ok(Fill::Eof),
-            Ok(n) if self.tls.is_some() => self.open(scratch, kept + n, take),
-            Ok(n) => Ok(if take(&scratch[..n]).is_break() { Fill::Stopped } else { Fill::Progress }),
-            Err(error) => {
-                self.cipher.extend_from_slice(&scratch[..kept]);
-                if error.kind() == io::ErrorKind::WouldBlock {
-                    self.io.readable = false;
-                    return Ok(Fill::Blocked);
-                }
-                Err(error.into())
+        let kept = self.cipher.len();
+        match self.read_clear(sys, &mut scratch[kept..])? {
+            (Fill::Progress, n) => {
+                scratch[..kept].copy_from_slice(&self.cipher);
+                self.cipher = Vec::new();
+                self.open(&mut scratch[..kept + n], opened)?;
+                Ok((Fill::Progress, opened.len()))
             }
+            (Fill::Eof, _) => Err(TransportError::Truncated),
+            blocked => Ok(blocked),
         }
     }
 
-    /// Reads plaintext into `into`; the count is 0 unless the result is [`Fill::Progress`].
+    /// Reads plaintext into `into`; the count is 0 unless the result is [`Fill::Progress`], and may be 0 then too (a
+    /// part of a record). `scratch` bounds what one call reads ahead.
     ///
     /// # Errors
     /// As [`Transport::fill`].
@@ -198,21 +181,12 @@ impl Transport {
         if self.tls.is_none() {
             return self.read_clear(sys, into);
         }
-        let mut len = 0;
-        let mut rest = Vec::new();
-        let fill = self.fill(sys, scratch, |chunk| {
-            let n = chunk.len().min(into.len() - len);
-            into[len..len + n].copy_from_slice(&chunk[..n]);
-            len += n;
-            rest.extend_from_slice(&chunk[n..]);
-            if len == into.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        self.plain = rest;
-        match fill {
-            _ if len > 0 => Ok((Fill::Progress, len)),
-            Ok(fill) => Ok((fill, 0)),
-            Err(error) => Err(error),
-        }
+        let mut opened = Vec::new();
+        let (fill, n) = self.fill(sys, scratch, &mut opened)?;
+        let taken = n.min(into.len());
+        into[..taken].copy_from_slice(&opened[..taken]);
+        self.plain.extend_from_slice(&opened[taken..]);
+        Ok((fill, taken))
     }
 
     fn read_clear<S: Sys>(&mut self, sys: &mut S, into: &mut [u8]) -> Result<(Fill, usize), TransportError> {
@@ -230,38 +204,17 @@ impl Transport {
         }
     }
 
-    /// Moves what waits unopened to the front of `scratch`.
-    fn take_cipher(&mut self, scratch: &mut [u8]) -> usize {
-        let n = self.cipher.len().min(scratch.len());
-        scratch[..n].copy_from_slice(&self.cipher[..n]);
-        self.cipher = Vec::new();
-        n
-    }
-
-    /// Opens the records in `scratch[..len]`; keeps what is not opened.
-    fn open(
-        &mut self,
-        scratch: &mut [u8],
-        len: usize,
-        mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<Fill, TransportError> {
-        let Some(tls) = self.tls.as_mut() else { return Ok(Fill::Blocked) };
-        let mut stopped = false;
+    /// Opens the records in `input`; keeps the part of a record behind them.
+    fn open(&mut self, input: &mut [u8], opened: &mut Vec<u8>) -> Result<(), TransportError> {
+        let Some(tls) = self.tls.as_mut() else { return Ok(()) };
         let received = tls
-            .receive(&mut scratch[..len], self.out.tail(), |plain| {
-                let flow = take(plain);
-                stopped = flow.is_break();
-                flow
+            .receive(input, self.out.tail(), |chunk| {
+                opened.extend_from_slice(chunk);
+                ControlFlow::Continue(())
             })
             .map_err(TransportError::Tls)?;
-        self.cipher.extend_from_slice(&scratch[received.consumed..len]);
-        self.unopened = stopped && !self.cipher.is_empty();
-        self.peer_closed |= received.peer_closed;
-        Ok(match (stopped, self.peer_closed && !self.unopened) {
-            (true, _) => Fill::Stopped,
-            (false, true) => Fill::Eof,
-            (false, false) => Fill::Progress,
-        })
+        self.cipher.extend_from_slice(&input[received.consumed..]);
+        Ok(())
     }
 
     /// Sends bytes that are not payload of a stream.

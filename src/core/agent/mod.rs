@@ -14,7 +14,9 @@ use tautline_wire::{CloseCode, DialCode, DialFailure, GoAway, GoAwayCode, Hello,
 use self::target::{Progress, TargetDial};
 use self::uplink::{Backoff, Uplink};
 use super::connect::{Failure, Race, Step};
+use super::http::head::Head;
 use super::http::target::{Host, Target};
+use super::http::{Answer, Route, answer};
 use super::ids::{JobId, StreamKey};
 use super::metrics::AgentMetrics;
 use super::mux::{
@@ -27,7 +29,7 @@ use super::role::{AdminStep, Door, Effect, HeadStep, Lost, Manner, ProcessReport
 use super::timers::{TimerQueue, TimerSlot};
 use crate::key::{Key, KeyMap, Slots};
 use crate::limits::{
-    DIAL_ANSWER_RESERVE, GREETING_TIMEOUT, LINK_CONNECT_TIMEOUT, TARGET_CONNECT_TIMEOUT, WINDOW_INITIAL,
+    DIAL_ANSWER_RESERVE, GREETING_TIMEOUT, LINK_CONNECT_TIMEOUT, LOG_INTERVAL, LOG_LINES_PER_KIND, TARGET_CONNECT_TIMEOUT, WINDOW_INITIAL,
     WINDOW_POOL_AGENT,
 };
 
@@ -128,7 +130,7 @@ impl Agent {
             timers: TimerQueue::default(),
             effects: VecDeque::new(),
             metrics: AgentMetrics::default(),
-            limit: LogLimit::default(),
+            limit: LogLimit::new(LOG_LINES_PER_KIND, LOG_INTERVAL),
             finished: false,
         };
         agent.set_uplink(Uplink::Waiting { until: now });
@@ -140,7 +142,7 @@ impl Agent {
     }
 
     fn note_limited(&mut self, now: Instant, kind: &'static str, level: Level, text: String) {
-        if let Some(suppressed) = self.limit.pass(now, kind) {
+        if let Some(suppressed) = self.limit.pass(now, kind, None) {
             let text = if suppressed > 0 { format!("{text} suppressed={suppressed}") } else { text };
             self.note(level, text);
         }
@@ -305,7 +307,7 @@ impl Agent {
         self.last_good = vec![to];
         self.backoff.reset();
         self.set_uplink(Uplink::Up { conn });
-        self.metrics.links_up += 1;
+        self.metrics.common.links_up.inc();
         let line = format!(
             "msg=\"link up\" agent={} server={} address={to} after={}",
             Quoted(&self.config.agent_id),
@@ -322,7 +324,7 @@ impl Agent {
     fn attempt_failed(&mut self, now: Instant, text: &str, refused: bool) {
         let delay =
             if refused { self.backoff.after_refusal(&mut self.rng) } else { Backoff::after_silence(&mut self.rng) };
-        self.metrics.server_connection_failures += 1;
+        self.metrics.server_connection_failures.inc(["to_server"]);
         let line = format!(
             "msg=\"no link to the server\" server={} error={} next_try_in={}",
             Quoted(&self.server_name()),
@@ -341,7 +343,7 @@ impl Agent {
         let was_up = entry.link.is_open();
         let owners = entry.link.abandon(&mut self.budget);
         if was_up {
-            self.metrics.links_down.add(label);
+            self.metrics.common.links_down.inc([label]);
             let line = format!(
                 "msg=\"link down\" agent={} server={} address={} reason={label} error={} up_for={} streams={}",
                 Quoted(&self.config.agent_id),
@@ -374,7 +376,7 @@ impl Agent {
 
     fn begin_dial(&mut self, now: Instant, link: Key, stream: StreamKey, text: String, time_left: Duration) {
         if self.dials.len() + self.endpoints.len() >= self.config.max_tunnels {
-            self.metrics.limits_hit.add("max_tunnels");
+            self.metrics.common.limits_hit.inc(["max_tunnels"]);
             let failure = Failure::new(DialCode::TooManyTunnels, "the agent has as many tunnels as it may");
             return self.answer_dial(now, link, stream, &text, failure);
         }
@@ -386,20 +388,24 @@ impl Agent {
             }
         };
         let deadline = now + TARGET_CONNECT_TIMEOUT.min(time_left.saturating_sub(DIAL_ANSWER_RESERVE));
-        let progress = match target.socket_addr() {
-            Some(address) => Progress::Connecting(Race::new(now, vec![address], deadline)),
-            None => Progress::Resolving { job: JobId(0) },
+        let progress = match &target.host {
+            Host::Ip(ip, None) => {
+                Progress::Connecting(Race::new(now, vec![SocketAddr::new(*ip, target.port)], deadline))
+            }
+            // The resolver knows the numbers of interfaces.
+            Host::Ip(_, Some(_)) | Host::Name(_) => Progress::Resolving { job: JobId(0) },
         };
+        let resolving = matches!(progress, Progress::Resolving { .. });
         let timer = TimerSlot::default();
         let dial = TargetDial { link, stream, target: text, started: now, deadline, progress, timer };
         let key = self.dials.insert(dial);
         self.dial_of.insert((link, stream.id), key);
-        if let Host::Name(host) = &target.host {
+        if resolving {
             let job = self.new_job(JobOwner::Dial(key));
             if let Some(dial) = self.dials.get_mut(key) {
                 dial.progress = Progress::Resolving { job };
             }
-            let host = host.clone();
+            let host = target.host.to_string();
             self.effects.push_back(Effect::Resolve { job, host, port: target.port });
         }
         self.advance_dial(now, key);
@@ -563,7 +569,7 @@ impl Agent {
         let (server, rtt) = (Quoted(&entry.server_id), Seconds(live.rtt().smoothed()));
         let (level, line) = match false_after {
             None => {
-                self.metrics.suspicions += 1;
+                self.metrics.common.suspicions.inc();
                 let silence = Seconds(now.saturating_duration_since(live.last_received()));
                 let limit = Seconds(live.suspect_limit());
                 let line = format!(
@@ -572,7 +578,7 @@ impl Agent {
                 (Level::Warn, line)
             }
             Some(lasted) => {
-                self.metrics.false_suspicions += 1;
+                self.metrics.common.false_suspicions.inc();
                 (Level::Info, format!("msg=\"server alive again\" server={server} after={} rtt={rtt}", Seconds(lasted)))
             }
         };
@@ -714,19 +720,27 @@ impl Role for Agent {
         matches!(self.uplink, Uplink::Up { .. })
     }
 
-    fn metrics(&self, now: Instant, process: &ProcessReport) -> String {
-        self.render_metrics(now, process)
-    }
-
-    fn status(&self, now: Instant, process: &ProcessReport) -> String {
-        self.render_status(now, process)
-    }
-
     fn on_turn(&mut self, lag: Duration) {
-        self.metrics.loop_lag.observe(lag);
+        self.metrics.common.loop_lag.observe(lag);
     }
 
-    fn admin(&self, now: Instant, head: &[u8], process: &ProcessReport) -> AdminStep {
-        self.answer_admin(now, head, process)
+    fn on_budget_exhausted(&mut self) {
+        self.metrics.common.budgets_exhausted.inc();
+    }
+
+    fn admin(&self, now: Instant, head: &[u8], process: &dyn Fn() -> ProcessReport) -> AdminStep {
+        let request = match super::http::head::parse(head) {
+            Head::Partial => return AdminStep::More,
+            Head::Bad(status) => return AdminStep::Answer(answer::error(status, "")),
+            Head::Complete { request, .. } => request,
+        };
+        let page = match Route::of(&request.target) {
+            Route::Health => Answer::healthy(),
+            Route::Ready { verbose } => Answer::readiness(super::http::Role::Agent, self.is_ready(), verbose),
+            Route::Metrics => Answer::metrics(self.render_metrics(&process())),
+            Route::Status => Answer::json(self.render_status(now, &process())),
+            Route::NotFound => Answer::not_found(),
+        };
+        AdminStep::Answer(page.to_bytes(request.method))
     }
 }

@@ -106,10 +106,10 @@ impl Answer {
         Self { status: Status::Ok, content_type: METRICS, body }
     }
 
-    /// `/status`, as plain text.
+    /// `/status`.
     #[must_use]
-    pub const fn status(body: String) -> Self {
-        Self::text(Status::Ok, body)
+    pub const fn json(body: String) -> Self {
+        Self { status: Status::Ok, content_type: "application/json", body }
     }
 
     /// Any other page.
@@ -181,7 +181,7 @@ mod tests {
              Content-Length: 4\r\n\r\na 1\n"
         );
         assert_eq!(
-            bytes(&Answer::status("links 3\n".to_owned()), Method::Head),
+            bytes(&Answer::json("links 3\n".to_owned()), Method::Head),
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\
              Content-Length: 8\r\n\r\n"
         );

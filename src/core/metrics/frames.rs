@@ -50,6 +50,14 @@ impl FrameCounters {
         counts[index(kind)] += 1;
     }
 
+    /// Adds what another one counted.
+    pub fn merge(&mut self, other: &Self) {
+        let pairs = self.received.iter_mut().zip(other.received).chain(self.sent.iter_mut().zip(other.sent));
+        for (sum, count) in pairs {
+            *sum += count;
+        }
+    }
+
     /// How many frames of a type went that way.
     #[must_use]
     pub const fn get(&self, direction: Direction, kind: FrameType) -> u64 {

@@ -19,6 +19,7 @@ use super::stream::{Origin, Stream, StreamState};
 use super::table::Streams;
 use super::transmit::TransmitBuf;
 use crate::core::ids::StreamKey;
+use crate::core::metrics::{Direction, FrameCounters};
 use crate::key::Key;
 use crate::limits::{CONTROL_BACKLOG_MAX, HALF_CLOSED_IDLE_TIMEOUT, STREAM_QUANTUM};
 
@@ -186,13 +187,11 @@ pub trait DataSource {
     fn pull(&mut self, owner: Key, into: &mut [u8]) -> Pulled;
 }
 
-/// What passed over a link. Frames are counted by [`FrameType`] number.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What passed over a link.
+#[derive(Debug, Clone, Default)]
 pub struct LinkStats {
-    /// Frames sent, by type.
-    pub frames_sent: [u64; 24],
-    /// Frames received, by type.
-    pub frames_received: [u64; 24],
+    /// Frames by direction and type; a DATA frame that came in pieces counts once a piece.
+    pub frames: FrameCounters,
     /// Payload bytes sent.
     pub bytes_sent: u64,
     /// Payload bytes received.
@@ -204,12 +203,7 @@ pub struct LinkStats {
 impl LinkStats {
     /// Adds `other` to the sums.
     pub fn add(&mut self, other: &Self) {
-        for (sum, n) in self.frames_sent.iter_mut().zip(other.frames_sent) {
-            *sum += n;
-        }
-        for (sum, n) in self.frames_received.iter_mut().zip(other.frames_received) {
-            *sum += n;
-        }
+        self.frames.merge(&other.frames);
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
         self.frames_ignored += other.frames_ignored;
@@ -352,6 +346,14 @@ impl Link {
         self.queue(&if dialing { Control::DialCls(close) } else { Control::CloseReq(close) });
     }
 
+    /// As [`Link::close`], for a socket that is gone: the role learns of it by an event.
+    pub fn end_here(&mut self, stream: StreamKey, budget: &mut WindowBudget, code: CloseCode) {
+        if self.streams.get(stream).is_some() {
+            self.end(stream, StreamEnd::ClosedHere(code), budget);
+            self.queue(&Control::CloseReq(Close { stream: stream.id, code }));
+        }
+    }
+
     /// The socket of `stream` may have bytes, or its end.
     pub fn source_ready(&mut self, stream: StreamKey) {
         if let Some(entry) = self.streams.get_mut(stream) {
@@ -411,7 +413,7 @@ impl Link {
         budget: &mut WindowBudget,
         sink: &mut S,
     ) {
-        count(&mut self.stats.frames_received, FrameType::Data);
+        self.stats.frames.count(Direction::Received, FrameType::Data);
         let Some(key) = self.streams.find(id) else {
             self.stats.frames_ignored += 1;
             return;
@@ -433,7 +435,7 @@ impl Link {
     }
 
     fn on_control(&mut self, now: Instant, frame: Control, budget: &mut WindowBudget) -> Result<(), LinkError> {
-        count(&mut self.stats.frames_received, frame.frame_type());
+        self.stats.frames.count(Direction::Received, frame.frame_type());
         if let Phase::Greeting { heard } = self.phase {
             return self.on_greeting(frame, heard);
         }
@@ -653,14 +655,14 @@ impl Link {
                     stream.send_window.spend(n as u32);
                     stream.last_active = now;
                     out.commit(encode_data_header(key.id, n as u32, false), n);
-                    count(&mut self.stats.frames_sent, FrameType::Data);
+                    self.stats.frames.count(Direction::Sent, FrameType::Data);
                     self.stats.bytes_sent += n as u64;
                     self.streams.schedule(key);
                 }
                 Pulled::Blocked => stream.source_ready = false,
                 Pulled::Fin => {
                     out.commit(encode_data_header(key.id, 0, true), 0);
-                    count(&mut self.stats.frames_sent, FrameType::Data);
+                    self.stats.frames.count(Direction::Sent, FrameType::Data);
                     stream.last_active = now;
                     if let Some(first) = stream.finish(Origin::Here) {
                         self.end(key, StreamEnd::Finished { first }, budget);
@@ -770,7 +772,7 @@ impl Link {
     }
 
     fn queue(&mut self, frame: &Control) {
-        count(&mut self.stats.frames_sent, frame.frame_type());
+        self.stats.frames.count(Direction::Sent, frame.frame_type());
         encode_control(frame, &mut self.control);
     }
 
@@ -778,12 +780,6 @@ impl Link {
     fn check_invariants(&self) {
         #[cfg(debug_assertions)]
         self.streams.check_invariants();
-    }
-}
-
-fn count(frames: &mut [u64; 24], kind: FrameType) {
-    if let Some(n) = frames.get_mut(kind as usize) {
-        *n += 1;
     }
 }
 

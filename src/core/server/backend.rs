@@ -292,7 +292,7 @@ impl Backends {
 
     /// What passed over all links, past and present.
     pub(super) fn stats(&self) -> LinkStats {
-        let mut sum = self.past;
+        let mut sum = self.past.clone();
         for (_, backend) in self.table.iter() {
             sum.add(backend.link.stats());
         }

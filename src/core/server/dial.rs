@@ -170,6 +170,15 @@ impl Dial {
         self.attempts.iter().any(|attempt| attempt.stream == stream)
     }
 
+    /// Why more than one link was asked, for the metric.
+    pub(super) fn failover_reason(&self) -> &'static str {
+        match (self.attempts.len() > 1, &self.failure) {
+            (true, _) => "hedge",
+            (false, Some(_)) => "error",
+            (false, None) => "link_lost",
+        }
+    }
+
     /// How many links were asked.
     pub(super) fn asked(&self) -> usize {
         self.tried.len()

@@ -18,16 +18,16 @@ use self::dial::{Dial, Outcome};
 use super::connect::Failure;
 use super::http::head::{Head, HeadReader};
 use super::http::target::Target;
-use super::http::{Status, answer, dial_status};
+use super::http::{Answer, Method, Route, Status, answer, dial_status};
 use super::ids::{JobId, StreamKey};
-use super::metrics::{ClosedBy, ServerMetrics};
+use super::metrics::{ClosedBy, DialFailureReason, ServerMetrics};
 use super::mux::{Link, LinkError, LinkEvent, LivenessConfig, Origin, StreamEnd, WindowBudget};
 use super::note::{Level, Note, Quoted, Seconds};
 use super::ratelimit::LogLimit;
 use super::role::{AdminStep, Door, Effect, HeadStep, Lost, Manner, ProcessReport, Role};
 use super::timers::{TimerQueue, TimerSlot};
 use crate::key::{Key, KeyMap};
-use crate::limits::{HEAD_TIMEOUT, PENDING_DIALS_MAX, WINDOW_INITIAL};
+use crate::limits::{HEAD_TIMEOUT, LOG_INTERVAL, LOG_LINES_PER_KIND, PENDING_DIALS_MAX, WINDOW_INITIAL};
 
 /// What a server needs to know.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ pub struct ServerConfig {
 enum State {
     ReadingHead { reader: HeadReader, deadline: Instant },
     Dialing(Box<Dial>),
-    Tunnel { link: Key, stream: StreamKey, since: Instant },
+    Tunnel { stream: StreamKey, since: Instant },
 }
 
 struct Frontend {
@@ -95,7 +95,7 @@ impl Server {
             timers: TimerQueue::default(),
             effects: VecDeque::new(),
             metrics: ServerMetrics::default(),
-            limit: LogLimit::default(),
+            limit: LogLimit::new(LOG_LINES_PER_KIND, LOG_INTERVAL),
             finished: false,
         }
     }
@@ -106,7 +106,7 @@ impl Server {
 
     /// A line that a peer can cause: a few a second, then a count.
     fn note_limited(&mut self, now: Instant, kind: &'static str, level: Level, text: String) {
-        if let Some(suppressed) = self.limit.pass(now, kind) {
+        if let Some(suppressed) = self.limit.pass(now, kind, None) {
             let text = if suppressed > 0 { format!("{text} suppressed={suppressed}") } else { text };
             self.note(level, text);
         }
@@ -116,7 +116,7 @@ impl Server {
 
     fn begin_dial(&mut self, now: Instant, conn: Key, target: &Target) {
         if self.pending_dials >= PENDING_DIALS_MAX {
-            self.metrics.limits_hit.add("pending_dials");
+            self.metrics.common.limits_hit.inc(["pending_dials"]);
             return self.refuse(now, conn, Status::ServiceUnavailable, "too many dials are pending");
         }
         let dial = Dial::new(now, target.to_string(), self.config.dial_timeout);
@@ -133,7 +133,10 @@ impl Server {
         let State::Dialing(dial) = &mut frontend.state else { return };
         let asked = dial.asked();
         let outcome = dial.advance(now, conn, self.config.dial_wait, &mut self.backends, &mut self.effects);
-        self.metrics.failovers.add_n(dial.asked().saturating_sub(asked.max(1)) as u64);
+        let more = dial.asked().saturating_sub(asked.max(1)) as u64;
+        if more > 0 {
+            self.metrics.dial_failovers.add([dial.failover_reason()], more);
+        }
         let target = dial.target.clone();
         let (reason, status, text) = match outcome {
             Outcome::Pending => {
@@ -145,19 +148,23 @@ impl Server {
                 return;
             }
             Outcome::TimedOut => {
-                ("backend_dial_timeout", Status::GatewayTimeout, format!("no answer from an agent for {target}"))
+                (DialFailureReason::BackendDialTimeout, Status::GatewayTimeout, format!("no answer from an agent for {target}"))
             }
             Outcome::NoAgent => (
-                "no_agent",
+                DialFailureReason::NoAgent,
                 Status::ServiceUnavailable,
                 "no agent is connected; see the log of the agents and the port of --agent-port".to_owned(),
             ),
             Outcome::AgentLost => {
-                ("backend_close", Status::BadGateway, format!("the agent was lost while it dialled {target}"))
+                (DialFailureReason::BackendClose, Status::BadGateway, format!("the agent was lost while it dialled {target}"))
             }
-            Outcome::Failed(DialFailure { code, text }) => ("error_response", dial_status(code), text),
+            Outcome::Failed(DialFailure { code, text }) => {
+                self.metrics.common.dial_errors.inc([dial_status::label(code)]);
+                (DialFailureReason::ErrorResponse, dial_status::status(code), text)
+            },
         };
-        self.metrics.dial_failures.add(reason);
+        self.metrics.dial_failed(reason);
+        let reason = reason.label();
         self.note_limited(
             now,
             reason,
@@ -221,10 +228,10 @@ impl Server {
         }
         let Some(State::Dialing(dial)) = self.forget_frontend(conn, Some(stream)) else { return };
         self.metrics.dial_duration.observe(now.saturating_duration_since(dial.started));
-        let state = State::Tunnel { link, stream, since: now };
+        let state = State::Tunnel { stream, since: now };
         self.frontends.insert(conn, Frontend { state, timer: TimerSlot::default() });
         self.tunnels += 1;
-        self.effects.push_back(Effect::Bridge { conn, link, stream, answer: Some(answer::ESTABLISHED) });
+        self.effects.push_back(Effect::Bridge { conn, link, stream, answer: Some(answer::established()) });
     }
 
     /// An attempt of a dial came to nothing.
@@ -251,7 +258,8 @@ impl Server {
 
     fn end_tunnel(&mut self, now: Instant, conn: Key, by: ClosedBy, reason: &'static str, manner: Manner) {
         let Some(State::Tunnel { since, .. }) = self.forget_frontend(conn, None) else { return };
-        self.metrics.tunnel_closed(by, reason, now.saturating_duration_since(since));
+        self.metrics.common.tunnel_closed(by, reason);
+        self.metrics.connection_duration.observe(now.saturating_duration_since(since));
         self.effects.push_back(Effect::Close { conn, manner });
     }
 
@@ -278,7 +286,7 @@ impl Server {
         backend.link.welcome(hello, welcome);
         let peer = peer_name(backend);
         let older = self.backends.set_ready(conn, &hello.agent_id);
-        self.metrics.links_up += 1;
+        self.metrics.common.links_up.inc();
         self.effects.push_back(Effect::Transmit { link: conn });
         self.note(Level::Info, format!("msg=\"link up\" agent={} peer={peer}", Quoted(&hello.agent_id)));
         for old in older {
@@ -336,7 +344,7 @@ impl Server {
         let peer = peer_name(&backend);
         let greeting = matches!(backend.state, BackendState::Greeting { .. });
         let up_for = Seconds(now.saturating_duration_since(backend.accepted_at));
-        self.metrics.links_down.add(label);
+        self.metrics.common.links_down.inc([label]);
         if greeting {
             self.note_limited(
                 now,
@@ -397,7 +405,7 @@ impl Server {
         let (level, line) = match false_after {
             None => {
                 let silence = Seconds(now.saturating_duration_since(live.last_received()));
-                self.metrics.suspicions += 1;
+                self.metrics.common.suspicions.inc();
                 let peer = peer_name(backend);
                 let why = format!("no answer to PING for {}", Seconds(live.suspect_limit()));
                 (
@@ -406,7 +414,7 @@ impl Server {
                 )
             }
             Some(lasted) => {
-                self.metrics.false_suspicions += 1;
+                self.metrics.common.false_suspicions.inc();
                 (Level::Info, format!("msg=\"agent alive again\" agent={agent} after={} rtt={rtt}", Seconds(lasted)))
             }
         };
@@ -489,12 +497,13 @@ impl Role for Server {
         match door {
             Door::Agents => {
                 if !self.backends.may_accept(from) {
-                    self.metrics.limits_hit.add("unauthenticated_links");
+                    self.metrics.common.limits_hit.inc(["unauthenticated_links"]);
                     let peer = from.map_or_else(String::new, |from| from.to_string());
                     let line = format!("msg=\"agent not taken\" peer={peer} reason=too_many_unauthenticated_links");
                     self.note_limited(now, "unauthenticated_links", Level::Warn, line);
                     return false;
                 }
+                self.metrics.links_accepted.inc();
                 self.backends.accept(now, conn, from);
                 self.retime_backend(conn);
                 true
@@ -506,7 +515,7 @@ impl Role for Server {
                 let state = State::ReadingHead { reader: HeadReader::default(), deadline };
                 self.frontends.insert(conn, Frontend { state, timer });
                 if self.frontends.len() > self.config.max_tunnels {
-                    self.metrics.limits_hit.add("max_tunnels");
+                    self.metrics.common.limits_hit.inc(["max_tunnels"]);
                     self.refuse(now, conn, Status::ServiceUnavailable, "too many tunnels (--max-tunnels)");
                 }
                 true
@@ -518,17 +527,17 @@ impl Role for Server {
         let Some(Frontend { state: State::ReadingHead { reader, .. }, .. }) = self.frontends.get_mut(conn) else {
             return HeadStep::Answered;
         };
-        match reader.parse(bytes) {
+        match reader.advance(bytes) {
             Head::Partial => HeadStep::More,
             Head::Bad(status) => {
                 let what = super::http::head::looks_like(bytes).unwrap_or("not an HTTP CONNECT request");
                 self.refuse(now, conn, status, what);
                 HeadStep::Answered
             }
-            Head::Complete { request, .. } if request.method != "CONNECT" => {
-                let line = format!("msg=\"request refused\" status=405 method={}", Quoted(&request.method));
+            Head::Complete { request, .. } if request.method != Method::Connect => {
+                let line = format!("msg=\"request refused\" status=405 target={}", Quoted(&request.target));
                 self.note_limited(now, "method", Level::Info, line);
-                self.answer(conn, answer::only_connect());
+                self.answer(conn, answer::method_not_allowed());
                 HeadStep::Answered
             }
             Head::Complete { len, request } => match Target::parse(&request.target) {
@@ -553,7 +562,7 @@ impl Role for Server {
 
     fn on_link_error(&mut self, now: Instant, conn: Key, error: LinkError) {
         if let LinkError::PeerSilent { silence } = error {
-            self.metrics.detection.observe(silence);
+            self.metrics.common.detection.observe(silence);
         }
         let label = error.label();
         let GoAway { text, .. } = error.go_away();
@@ -566,7 +575,7 @@ impl Role for Server {
             return self.drop_backend(now, conn, "connection_lost", &lost.text);
         }
         if let Some(State::Dialing(_)) = self.forget_frontend(conn, None) {
-            self.metrics.dial_failures.add("frontend_close");
+            self.metrics.dial_failed(DialFailureReason::FrontendClose);
         }
     }
 
@@ -620,19 +629,27 @@ impl Role for Server {
         self.backends.agents() > 0
     }
 
-    fn metrics(&self, now: Instant, process: &ProcessReport) -> String {
-        self.render_metrics(now, process)
-    }
-
-    fn status(&self, now: Instant, process: &ProcessReport) -> String {
-        self.render_status(now, process)
-    }
-
     fn on_turn(&mut self, lag: Duration) {
-        self.metrics.loop_lag.observe(lag);
+        self.metrics.common.loop_lag.observe(lag);
     }
 
-    fn admin(&self, now: Instant, head: &[u8], process: &ProcessReport) -> AdminStep {
-        self.answer_admin(now, head, process)
+    fn on_budget_exhausted(&mut self) {
+        self.metrics.common.budgets_exhausted.inc();
+    }
+
+    fn admin(&self, now: Instant, head: &[u8], process: &dyn Fn() -> ProcessReport) -> AdminStep {
+        let request = match super::http::head::parse(head) {
+            Head::Partial => return AdminStep::More,
+            Head::Bad(status) => return AdminStep::Answer(answer::error(status, "")),
+            Head::Complete { request, .. } => request,
+        };
+        let page = match Route::of(&request.target) {
+            Route::Health => Answer::healthy(),
+            Route::Ready { verbose } => Answer::readiness(super::http::Role::Server, self.is_ready(), verbose),
+            Route::Metrics => Answer::metrics(self.render_metrics(&process())),
+            Route::Status => Answer::json(self.render_status(now, &process())),
+            Route::NotFound => Answer::not_found(),
+        };
+        AdminStep::Answer(page.to_bytes(request.method))
     }
 }

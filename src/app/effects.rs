@@ -1,0 +1,149 @@
+//! What a role asked for, done.
+
+use tautline_wire::{Control, GoAway, encode_control};
+
+use super::conn::{Closing, Conn, Half, Mode, Tunnel};
+use super::{App, translate};
+use crate::core::ids::{JobId, StreamKey};
+use crate::core::note::{Level, Note};
+use crate::core::role::{Effect, Manner, Role};
+use crate::key::Key;
+use crate::net::sys::{Class, Job, Sys};
+
+impl<S: Sys, R: Role> App<S, R> {
+    /// Does everything that the role asks for. Called after each change of the role.
+    pub(super) fn pump(&mut self) {
+        while let Some(effect) = self.role.poll_effect() {
+            match effect {
+                Effect::Resolve { job, host, port } => self.resolve(job, host, port),
+                Effect::Connect { job, to, link } => self.connect(job, to, link),
+                Effect::CancelConnect { job } => {
+                    if let Some(key) = self.connects.remove(&job) {
+                        self.discard(key);
+                    }
+                }
+                Effect::StartLink { conn } => self.start_link(conn),
+                Effect::Bridge { conn, link, stream, answer } => self.bridge(conn, link, stream, answer),
+                Effect::Answer { conn, bytes } => self.answer(conn, &bytes),
+                Effect::Close { conn, manner } => self.close(conn, manner),
+                Effect::Transmit { link } => self.mark_dirty(link),
+                Effect::EndLink { link, last_words } => self.end_link(link, last_words),
+                Effect::Note(note) => write_note(&note),
+            }
+        }
+    }
+
+    fn resolve(&mut self, job: JobId, host: String, port: u16) {
+        if let Err(error) = self.sys.submit(Job::Resolve { host, port }, job.0) {
+            self.role.on_resolved(self.now, job, Err(translate::resolve_failure(&error)));
+        }
+    }
+
+    fn connect(&mut self, job: JobId, to: std::net::SocketAddr, link: bool) {
+        let class = if link { Class::Link(self.config.kernel_liveness) } else { Class::Tunnel };
+        let started = self.sys.connect(to).and_then(|sock| {
+            let key = self.conns.insert(Conn::new(sock, Mode::Connecting { job, to }, false));
+            match self.sys.configure(sock, class).and_then(|()| self.sys.register(sock, key.to_bits())) {
+                Ok(()) => Ok(key),
+                Err(error) => {
+                    self.discard(key);
+                    Err(error)
+                }
+            }
+        });
+        match started {
+            Ok(key) => {
+                self.connects.insert(job, key);
+            }
+            Err(error) => self.role.on_connected(self.now, job, Err(translate::connect_failure(&error, to))),
+        }
+    }
+
+    fn start_link(&mut self, key: Key) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.mode = Mode::Link;
+            self.start_client_tls(key);
+            self.enqueue(key);
+            if self.conns.get(key).is_some_and(|conn| conn.queued && !self.links.contains(&key)) {
+                self.links.push_back(key);
+            }
+        }
+    }
+
+    fn bridge(&mut self, key: Key, link: Key, stream: StreamKey, answer: Option<&'static [u8]>) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let early = match std::mem::replace(&mut conn.mode, Mode::Idle) {
+            Mode::Head(bytes) | Mode::Pending(bytes) => bytes,
+            _ => Vec::new(),
+        };
+        conn.transport.unread(&early);
+        let held = answer.filter(|_| conn.unix).map(|_| Vec::new());
+        conn.mode = Mode::Tunnel(Tunnel { link, stream, read: Half::Open, write: Half::Open, held, reset: false });
+        if let Some(answer) = answer
+            && conn.transport.send(&mut self.sys, answer).is_err()
+        {
+            // The client is gone; reading it says so.
+            conn.transport.io.readable = true;
+        }
+        if let Some((mux, _)) = self.role.link(link) {
+            mux.source_ready(stream);
+            self.mark_dirty(link);
+        }
+        self.enqueue(key);
+    }
+
+    fn answer(&mut self, key: Key, bytes: &[u8]) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            // A client that is gone is found by the closing that follows.
+            let _gone = conn.transport.send(&mut self.sys, bytes);
+            self.close(key, Manner::Flush);
+        }
+    }
+
+    pub(super) fn close(&mut self, key: Key, manner: Manner) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let reset = match manner {
+            Manner::Flush => false,
+            Manner::FlushThenReset => true,
+            Manner::Abort => return self.discard_with_reset(key),
+        };
+        let fin_sent = match &mut conn.mode {
+            Mode::Tunnel(tunnel) => {
+                if let Some(held) = tunnel.held.take() {
+                    let _gone = conn.transport.send_payload(&mut self.sys, &held);
+                }
+                tunnel.write == Half::Sent
+            }
+            _ => false,
+        };
+        if !fin_sent && !reset {
+            conn.transport.close_notify();
+        }
+        let left = conn.transport.queued();
+        conn.mode = Mode::Closing(Closing { reset, fin_sent, left, since: self.now });
+        self.serve_closing(key);
+    }
+
+    fn end_link(&mut self, key: Key, last_words: Option<GoAway>) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if let Some(frame) = last_words
+            && !conn.transport.is_handshaking()
+        {
+            let mut bytes = Vec::new();
+            encode_control(&Control::GoAway(frame), &mut bytes);
+            // A peer that is gone needs no last words.
+            let _gone = conn.transport.send(&mut self.sys, &bytes);
+        }
+        self.close(key, Manner::Flush);
+    }
+}
+
+fn write_note(note: &Note) {
+    let level = match note.level {
+        Level::Error => log::Level::Error,
+        Level::Warn => log::Level::Warn,
+        Level::Info => log::Level::Info,
+        Level::Debug => log::Level::Debug,
+    };
+    log::log!(level, "{}", note.text);
+}
