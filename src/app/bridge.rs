@@ -57,7 +57,7 @@ impl<S: Sys> DataSource for Bridge<'_, S> {
             Ok((Fill::Eof, _)) => at_end(tunnel, conn.unix && conn.transport.io.hup),
             Err(error) => {
                 tunnel.read = Half::Finished;
-                Pulled::Closed(close_code(&error, conn.unix))
+                Pulled::Closed(close_code(&error))
             }
         }
     }
@@ -75,12 +75,11 @@ fn at_end(tunnel: &mut Tunnel, gone: bool) -> Pulled {
     }
 }
 
-/// What a read error is called on the wire. A Unix socket has no reset: ECONNRESET says that its peer closed
-/// without reading all.
-fn close_code(error: &TransportError, unix: bool) -> CloseCode {
+/// What a read error is called on the wire. On a Unix socket ECONNRESET says that its peer closed without reading
+/// all: what TCP answers with a reset.
+fn close_code(error: &TransportError) -> CloseCode {
     match error {
         TransportError::Io(error) if error.kind() == io::ErrorKind::TimedOut => CloseCode::TimedOut,
-        TransportError::Io(_) if unix => CloseCode::Normal,
         _ => CloseCode::Reset,
     }
 }
@@ -105,7 +104,13 @@ fn write_payload<S: Sys>(
     taken
 }
 
-fn send<S: Sys>(sys: &mut S, transport: &mut Transport, tunnel: &mut Tunnel, unix: bool, bytes: &[u8]) -> usize {
+fn send<S: Sys>(
+    sys: &mut S,
+    transport: &mut Transport,
+    tunnel: &mut Tunnel,
+    unix: bool,
+    bytes: &[u8],
+) -> usize {
     match transport.send_payload(sys, bytes) {
         Ok(taken) => taken,
         Err(_) => broken(transport, tunnel, unix),
@@ -123,7 +128,10 @@ fn broken(transport: &mut Transport, tunnel: &mut Tunnel, unix: bool) -> usize {
 /// Lets what the target said follow the 200, once the client has read that. kube-apiserver refuses a tunnel whose
 /// first bytes come in one read with it; on a Unix socket the fall of SIOCOUTQ to 0 tells, and raises an edge.
 fn release_held<S: Sys>(sys: &mut S, transport: &mut Transport, tunnel: &mut Tunnel, unix: bool) -> usize {
-    if tunnel.held.is_none() || transport.queued() > 0 || sys.unsent(transport.sock).is_ok_and(|bytes| bytes > 0) {
+    if tunnel.held.is_none()
+        || transport.queued() > 0
+        || sys.unsent(transport.sock).is_ok_and(|bytes| bytes > 0)
+    {
         return 0;
     }
     match tunnel.held.take() {

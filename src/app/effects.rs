@@ -78,7 +78,8 @@ impl<S: Sys, R: Role> App<S, R> {
         };
         conn.transport.unread(&early);
         let held = answer.filter(|_| conn.unix).map(|_| Vec::new());
-        conn.mode = Mode::Tunnel(Tunnel { link, stream, read: Half::Open, write: Half::Open, held, reset: false });
+        conn.mode =
+            Mode::Tunnel(Tunnel { link, stream, read: Half::Open, write: Half::Open, held, reset: false });
         if let Some(answer) = answer
             && conn.transport.send(&mut self.sys, answer).is_err()
         {

@@ -80,7 +80,10 @@ impl<S: Sys, R: Role> App<S, R> {
                 }
                 Ok((Fill::Blocked, _)) => return false,
                 Ok((Fill::Eof, _)) => {
-                    self.link_gone(key, Lost { text: "the peer closed the connection".to_owned(), refused: false });
+                    self.link_gone(
+                        key,
+                        Lost { text: "the peer closed the connection".to_owned(), refused: false },
+                    );
                     return false;
                 }
                 Err(error) => {
@@ -138,7 +141,10 @@ impl<S: Sys, R: Role> App<S, R> {
         if let Some(conn) = self.conns.get_mut(key) {
             let _gone = conn.transport.flush(&mut self.sys);
         }
-        self.link_gone(key, Lost { text: error.to_string(), refused: matches!(error, TransportError::Tls(_)) });
+        self.link_gone(
+            key,
+            Lost { text: error.to_string(), refused: matches!(error, TransportError::Tls(_)) },
+        );
     }
 
     fn link_gone(&mut self, key: Key, lost: Lost) {

@@ -23,7 +23,10 @@ use crate::core::mux::TransmitBuf;
 use crate::core::role::{Door, ProcessReport, Role};
 use crate::core::timers::TimerQueue;
 use crate::key::{Key, Slots};
-use crate::limits::{ACCEPTS_PER_TURN, ACCEPT_REST, HEAD_TIMEOUT, PAUSE_MIN, READ_BUFFER_LEN, TRANSMIT_BUFFER_LEN, TUNNEL_BUFFER_LEN};
+use crate::limits::{
+    ACCEPT_REST, ACCEPTS_PER_TURN, HEAD_TIMEOUT, PAUSE_MIN, READ_BUFFER_LEN, TRANSMIT_BUFFER_LEN,
+    TUNNEL_BUFFER_LEN,
+};
 use crate::net::sys::{Class, JobResult, KernelLiveness, ListenAddr, Peer, Ready, Signal, Sock, Sys};
 use crate::net::tls;
 

@@ -76,7 +76,9 @@ impl<S: Sys, R: Role> App<S, R> {
             match conn.transport.read(&mut self.sys, &mut self.tunnel_buffer, &mut chunk) {
                 Ok((Fill::Progress, n)) => head.extend_from_slice(&chunk[..n]),
                 Ok((Fill::Blocked, _)) => return self.flush_handshake(key),
-                Ok((Fill::Eof, _)) => return self.frontend_gone(key, "the client left before its request was complete"),
+                Ok((Fill::Eof, _)) => {
+                    return self.frontend_gone(key, "the client left before its request was complete");
+                }
                 Err(error) => return self.frontend_gone(key, &error.to_string()),
             }
             let bytes = std::mem::take(head);
@@ -127,7 +129,9 @@ impl<S: Sys, R: Role> App<S, R> {
             match conn.transport.read(&mut self.sys, &mut self.tunnel_buffer, &mut chunk) {
                 Ok((Fill::Progress, n)) => early.extend_from_slice(&chunk[..n]),
                 Ok((Fill::Blocked, _)) => return,
-                Ok((Fill::Eof, _)) => return self.frontend_gone(key, "the client left while its dial was pending"),
+                Ok((Fill::Eof, _)) => {
+                    return self.frontend_gone(key, "the client left while its dial was pending");
+                }
                 Err(error) => return self.frontend_gone(key, &error.to_string()),
             }
         }
@@ -153,7 +157,7 @@ impl<S: Sys, R: Role> App<S, R> {
         let (link, stream) = (tunnel.link, tunnel.stream);
         let reading = tunnel.read == Half::Open;
         let gone = !reading && (transport.io.hup || transport.io.error || tunnel.write == Half::Dead);
-        let code = if *unix { CloseCode::Normal } else { CloseCode::Reset };
+        let code = if *unix && !transport.io.error { CloseCode::Normal } else { CloseCode::Reset };
         let has_input = transport.has_input();
         let Some((mux, budget)) = self.role.link(link) else { return };
         if taken > 0 {

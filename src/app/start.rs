@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{App, AppConfig, LinkTls};
 use crate::cli::options::{
-    AgentOptions, AgentSecurity, CertificateFiles, Frontend, Host, Liveness, LogOptions, ServerOptions, ServerSecurity,
+    AgentOptions, AgentSecurity, CertificateFiles, Frontend, Host, Liveness, LogOptions, ServerOptions,
+    ServerSecurity,
 };
 use crate::core::agent::{Agent, AgentConfig};
 use crate::core::metrics::ProcessStats;

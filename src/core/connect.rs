@@ -76,7 +76,9 @@ impl Race {
             }
             if self.running.is_empty() {
                 return Step::Failed(
-                    self.failure.take().unwrap_or_else(|| Failure::new(DialCode::NameNotFound, "the name has no address")),
+                    self.failure
+                        .take()
+                        .unwrap_or_else(|| Failure::new(DialCode::NameNotFound, "the name has no address")),
                 );
             }
         }

@@ -67,7 +67,12 @@ mod tests {
         let mut next = 0u8;
         for round in 0..2000usize {
             let push = (round * 7) % 23;
-            let bytes: Vec<u8> = (0..push).map(|_| { next = next.wrapping_add(1); next }).collect();
+            let bytes: Vec<u8> = (0..push)
+                .map(|_| {
+                    next = next.wrapping_add(1);
+                    next
+                })
+                .collect();
             buf.push(&bytes);
             model.extend(bytes);
             let take = ((round * 5) % 29).min(buf.len());

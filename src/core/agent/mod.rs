@@ -29,8 +29,8 @@ use super::role::{AdminStep, Door, Effect, HeadStep, Lost, Manner, ProcessReport
 use super::timers::{TimerQueue, TimerSlot};
 use crate::key::{Key, KeyMap, Slots};
 use crate::limits::{
-    DIAL_ANSWER_RESERVE, GREETING_TIMEOUT, LINK_CONNECT_TIMEOUT, LOG_INTERVAL, LOG_LINES_PER_KIND, TARGET_CONNECT_TIMEOUT, WINDOW_INITIAL,
-    WINDOW_POOL_AGENT,
+    DIAL_ANSWER_RESERVE, GREETING_TIMEOUT, LINK_CONNECT_TIMEOUT, LOG_INTERVAL, LOG_LINES_PER_KIND,
+    TARGET_CONNECT_TIMEOUT, WINDOW_INITIAL, WINDOW_POOL_AGENT,
 };
 
 /// What an agent needs to know.
@@ -175,7 +175,10 @@ impl Agent {
         match &mut self.uplink {
             Uplink::Waiting { until } if now >= *until => self.begin_attempt(now),
             Uplink::Resolving { deadline, .. } if now >= *deadline => {
-                self.server_resolved(now, Err(Failure::new(DialCode::ResolverFailed, "the resolver did not answer")));
+                self.server_resolved(
+                    now,
+                    Err(Failure::new(DialCode::ResolverFailed, "the resolver did not answer")),
+                );
             }
             Uplink::Connecting(_) => self.advance_race(now),
             Uplink::Greeting { conn, deadline, .. } if now >= *deadline => {
@@ -292,7 +295,8 @@ impl Agent {
             window: WINDOW_INITIAL,
             data_len_max: tautline_wire::DATA_LEN_MAX as u32,
         };
-        let config = LinkConfig { side: Side::Agent, liveness: self.config.liveness, seed: self.rng.next_u64() };
+        let config =
+            LinkConfig { side: Side::Agent, liveness: self.config.liveness, seed: self.rng.next_u64() };
         let link = Link::connect(config, now, hello);
         let timer = TimerSlot::default();
         let entry = ServerLink { link, timer, server_id: String::new(), address: to, connected_at: now };
@@ -312,7 +316,9 @@ impl Agent {
             "msg=\"link up\" agent={} server={} address={to} after={}",
             Quoted(&self.config.agent_id),
             Quoted(&welcome.server_id),
-            Seconds(now.saturating_duration_since(self.links.get(conn).map_or(now, |link| link.connected_at)))
+            Seconds(
+                now.saturating_duration_since(self.links.get(conn).map_or(now, |link| link.connected_at))
+            )
         );
         if let Some(link) = self.links.get_mut(conn) {
             link.server_id = welcome.server_id;
@@ -322,8 +328,11 @@ impl Agent {
 
     /// The attempt came to nothing, or the link is gone.
     fn attempt_failed(&mut self, now: Instant, text: &str, refused: bool) {
-        let delay =
-            if refused { self.backoff.after_refusal(&mut self.rng) } else { Backoff::after_silence(&mut self.rng) };
+        let delay = if refused {
+            self.backoff.after_refusal(&mut self.rng)
+        } else {
+            Backoff::after_silence(&mut self.rng)
+        };
         self.metrics.server_connection_failures.inc(["to_server"]);
         let line = format!(
             "msg=\"no link to the server\" server={} error={} next_try_in={}",
@@ -421,7 +430,9 @@ impl Agent {
                     Step::Failed(failure) => failure,
                     Step::Connect(to) => {
                         let job = self.new_job(JobOwner::Dial(key));
-                        if let Some(TargetDial { progress: Progress::Connecting(race), .. }) = self.dials.get_mut(key) {
+                        if let Some(TargetDial { progress: Progress::Connecting(race), .. }) =
+                            self.dials.get_mut(key)
+                        {
                             race.started(job, to);
                         }
                         self.effects.push_back(Effect::Connect { job, to, link: false });
@@ -535,7 +546,10 @@ impl Agent {
         if owner == Key::default() {
             return self.cancel_dial(link, stream);
         }
-        let ours = self.endpoints.get(owner).is_some_and(|endpoint| endpoint.link == link && endpoint.stream == stream);
+        let ours = self
+            .endpoints
+            .get(owner)
+            .is_some_and(|endpoint| endpoint.link == link && endpoint.stream == stream);
         if ours {
             self.endpoints.remove(owner);
             self.effects.push_back(Effect::Close { conn: owner, manner: manner(end) });
@@ -579,7 +593,10 @@ impl Agent {
             }
             Some(lasted) => {
                 self.metrics.common.false_suspicions.inc();
-                (Level::Info, format!("msg=\"server alive again\" server={server} after={} rtt={rtt}", Seconds(lasted)))
+                (
+                    Level::Info,
+                    format!("msg=\"server alive again\" server={server} after={} rtt={rtt}", Seconds(lasted)),
+                )
             }
         };
         self.note_limited(now, "health", level, line);
@@ -610,7 +627,9 @@ impl Agent {
 /// How a target's connection follows the end of its stream.
 fn manner(end: StreamEnd) -> Manner {
     match end {
-        StreamEnd::Finished { .. } | StreamEnd::ClosedThere(CloseCode::Normal | CloseCode::Shutdown) => Manner::Flush,
+        StreamEnd::Finished { .. } | StreamEnd::ClosedThere(CloseCode::Normal | CloseCode::Shutdown) => {
+            Manner::Flush
+        }
         StreamEnd::ClosedThere(_) => Manner::FlushThenReset,
         StreamEnd::ClosedHere(_) => Manner::Abort,
     }

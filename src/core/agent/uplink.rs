@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn the_first_retry_of_a_fleet_is_spread_over_a_second() {
-        let delays: Vec<Duration> = (0..200).map(|seed| Backoff::after_silence(&mut Rng::new(seed))).collect();
+        let delays: Vec<Duration> =
+            (0..200).map(|seed| Backoff::after_silence(&mut Rng::new(seed))).collect();
         let spread = *delays.iter().max().unwrap() - *delays.iter().min().unwrap();
         assert!(spread > Duration::from_secs(1), "{spread:?}");
     }

@@ -9,8 +9,9 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use tautline_wire::{
-    Close, CloseCode, Control, DATA_LEN_MAX, DecodeError, Decoder, DialFailure, DialReq, DialRsp, FrameType, GoAway,
-    GoAwayCode, HEADER_LEN, Hello, Item, Limits, MAGIC, Welcome, Window, encode_control, encode_data_header,
+    Close, CloseCode, Control, DATA_LEN_MAX, DecodeError, Decoder, DialFailure, DialReq, DialRsp, FrameType,
+    GoAway, GoAwayCode, HEADER_LEN, Hello, Item, Limits, MAGIC, Welcome, Window, encode_control,
+    encode_data_header,
 };
 
 use super::flow::{RecvWindow, WindowBudget};
@@ -434,7 +435,12 @@ impl Link {
         }
     }
 
-    fn on_control(&mut self, now: Instant, frame: Control, budget: &mut WindowBudget) -> Result<(), LinkError> {
+    fn on_control(
+        &mut self,
+        now: Instant,
+        frame: Control,
+        budget: &mut WindowBudget,
+    ) -> Result<(), LinkError> {
         self.stats.frames.count(Direction::Received, frame.frame_type());
         if let Phase::Greeting { heard } = self.phase {
             return self.on_greeting(frame, heard);
@@ -504,7 +510,12 @@ impl Link {
         }
     }
 
-    fn on_dial_req(&mut self, now: Instant, dial: DialReq, budget: &mut WindowBudget) -> Result<(), LinkError> {
+    fn on_dial_req(
+        &mut self,
+        now: Instant,
+        dial: DialReq,
+        budget: &mut WindowBudget,
+    ) -> Result<(), LinkError> {
         if self.side != Side::Agent {
             return Err(LinkError::PeerMisbehaved("DIAL_REQ from an agent"));
         }
@@ -589,7 +600,9 @@ impl Link {
         !self.control.is_empty()
             || self.pong_due.is_some()
             || (self.phase == Phase::Open
-                && (self.liveness.ping_due() || self.streams.any_grants() || self.streams.anything_scheduled()))
+                && (self.liveness.ping_due()
+                    || self.streams.any_grants()
+                    || self.streams.anything_scheduled()))
     }
 
     /// Fills `out`: control frames first, then payload, one stream after the other. Call it while there is room
@@ -701,7 +714,9 @@ impl Link {
         let idle: Vec<StreamKey> = self
             .streams
             .iter()
-            .filter(|(_, stream)| stream.half_closed() && now >= stream.last_active + HALF_CLOSED_IDLE_TIMEOUT)
+            .filter(|(_, stream)| {
+                stream.half_closed() && now >= stream.last_active + HALF_CLOSED_IDLE_TIMEOUT
+            })
             .map(|(key, _)| key)
             .collect();
         for key in idle {

@@ -334,10 +334,7 @@ mod tests {
         let t = start();
         let mut live = Liveness::new(CONFIG, t, 200);
         let seen = run(&mut live, t, t + ms(20_000), |_, _, _| {});
-        assert_eq!(seen, [
-            (ms(3000), Verdict::Suspect),
-            (ms(10_000), Verdict::Dead { silence: ms(10_000) })
-        ]);
+        assert_eq!(seen, [(ms(3000), Verdict::Suspect), (ms(10_000), Verdict::Dead { silence: ms(10_000) })]);
     }
 
     #[test]

@@ -8,7 +8,9 @@ mod table;
 mod transmit;
 
 pub use flow::WindowBudget;
-pub use link::{DataSink, DataSource, Link, LinkConfig, LinkError, LinkEvent, LinkStats, Pulled, Side, StreamEnd};
-pub use transmit::TransmitBuf;
+pub use link::{
+    DataSink, DataSource, Link, LinkConfig, LinkError, LinkEvent, LinkStats, Pulled, Side, StreamEnd,
+};
 pub use liveness::{Health, Liveness, LivenessConfig};
 pub use stream::Origin;
+pub use transmit::TransmitBuf;

@@ -161,7 +161,9 @@ impl Streams {
     /// Takes all streams out: the link is gone.
     pub(super) fn drain(&mut self) -> Vec<(StreamKey, Stream)> {
         let Self { slab, .. } = std::mem::take(self);
-        slab.into_iter().map(|(slot, stream)| (StreamKey { slot: slot as u32, id: stream.id }, stream)).collect()
+        slab.into_iter()
+            .map(|(slot, stream)| (StreamKey { slot: slot as u32, id: stream.id }, stream))
+            .collect()
     }
 
     /// What must hold between calls.

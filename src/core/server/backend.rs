@@ -222,7 +222,8 @@ impl Backends {
         let second = self.rng.below(n as u64) as usize;
         let load = |key: Key| self.table.get(key).map_or(usize::MAX, |backend| backend.link.streams());
         let first_class = |key: Key| {
-            !exclude.contains(&key) && self.table.get(key).and_then(Backend::rank).is_some_and(|rank| rank == 0)
+            !exclude.contains(&key)
+                && self.table.get(key).and_then(Backend::rank).is_some_and(|rank| rank == 0)
         };
         let (a, b) = (self.candidates[start], self.candidates[second]);
         if first_class(a) && first_class(b) {
@@ -249,7 +250,9 @@ impl Backends {
         let id = self.next_stream;
         let stream = backend.link.open(now, &mut self.budget, id, owner, target, time_left)?;
         self.next_stream += 1;
-        if now.saturating_duration_since(backend.link.liveness().last_received()) >= crate::limits::HEDGE_DELAY_MIN {
+        if now.saturating_duration_since(backend.link.liveness().last_received())
+            >= crate::limits::HEDGE_DELAY_MIN
+        {
             backend.link.probe(now);
         }
         Some(stream)

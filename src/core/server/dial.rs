@@ -69,13 +69,24 @@ impl Dial {
     }
 
     /// Asks one more link, one that was not asked yet. False if there is none.
-    fn ask(&mut self, now: Instant, conn: Key, backends: &mut Backends, effects: &mut impl Extend<Effect>) -> bool {
+    fn ask(
+        &mut self,
+        now: Instant,
+        conn: Key,
+        backends: &mut Backends,
+        effects: &mut impl Extend<Effect>,
+    ) -> bool {
         while let Some(link) = backends.pick(&self.tried) {
             self.tried.push(link);
             let left = self.deadline.saturating_duration_since(now);
             let Some(stream) = backends.open(now, link, conn, &self.target, left) else { continue };
             let hedge_delay = backends.get(link).map(|backend| backend.link.liveness().hedge_delay());
-            self.attempts.push(Attempt { link, stream, sent_at: now, hedge_at: hedge_delay.map(|delay| now + delay) });
+            self.attempts.push(Attempt {
+                link,
+                stream,
+                sent_at: now,
+                hedge_at: hedge_delay.map(|delay| now + delay),
+            });
             effects.extend([Effect::Transmit { link }]);
             self.wait_until = None;
             return true;
@@ -146,7 +157,12 @@ impl Dial {
     }
 
     /// Books that a link is gone or said no. False if it was not being asked.
-    pub(super) fn attempt_over(&mut self, link: Key, stream: StreamKey, failure: Option<DialFailure>) -> bool {
+    pub(super) fn attempt_over(
+        &mut self,
+        link: Key,
+        stream: StreamKey,
+        failure: Option<DialFailure>,
+    ) -> bool {
         let before = self.attempts.len();
         self.attempts.retain(|attempt| attempt.link != link || attempt.stream != stream);
         if let Some(failure) = failure {
@@ -156,7 +172,12 @@ impl Dial {
     }
 
     /// Takes back what was asked of links, all but `winner`.
-    pub(super) fn cancel(&self, winner: Option<StreamKey>, backends: &mut Backends, effects: &mut impl Extend<Effect>) {
+    pub(super) fn cancel(
+        &self,
+        winner: Option<StreamKey>,
+        backends: &mut Backends,
+        effects: &mut impl Extend<Effect>,
+    ) {
         for attempt in self.attempts.iter().filter(|attempt| Some(attempt.stream) != winner) {
             if let Some((link, budget)) = backends.link(attempt.link) {
                 link.close(attempt.stream, budget, CloseCode::Cancelled);

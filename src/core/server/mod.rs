@@ -147,21 +147,25 @@ impl Server {
                 }
                 return;
             }
-            Outcome::TimedOut => {
-                (DialFailureReason::BackendDialTimeout, Status::GatewayTimeout, format!("no answer from an agent for {target}"))
-            }
+            Outcome::TimedOut => (
+                DialFailureReason::BackendDialTimeout,
+                Status::GatewayTimeout,
+                format!("no answer from an agent for {target}"),
+            ),
             Outcome::NoAgent => (
                 DialFailureReason::NoAgent,
                 Status::ServiceUnavailable,
                 "no agent is connected; see the log of the agents and the port of --agent-port".to_owned(),
             ),
-            Outcome::AgentLost => {
-                (DialFailureReason::BackendClose, Status::BadGateway, format!("the agent was lost while it dialled {target}"))
-            }
+            Outcome::AgentLost => (
+                DialFailureReason::BackendClose,
+                Status::BadGateway,
+                format!("the agent was lost while it dialled {target}"),
+            ),
             Outcome::Failed(DialFailure { code, text }) => {
                 self.metrics.common.dial_errors.inc([dial_status::label(code)]);
                 (DialFailureReason::ErrorResponse, dial_status::status(code), text)
-            },
+            }
         };
         self.metrics.dial_failed(reason);
         let reason = reason.label();
@@ -235,7 +239,14 @@ impl Server {
     }
 
     /// An attempt of a dial came to nothing.
-    fn attempt_over(&mut self, now: Instant, link: Key, conn: Key, stream: StreamKey, failure: Option<DialFailure>) {
+    fn attempt_over(
+        &mut self,
+        now: Instant,
+        link: Key,
+        conn: Key,
+        stream: StreamKey,
+        failure: Option<DialFailure>,
+    ) {
         let Some(frontend) = self.frontends.get_mut(conn) else { return };
         let State::Dialing(dial) = &mut frontend.state else { return };
         if dial.attempt_over(link, stream, failure) {
@@ -393,7 +404,9 @@ impl Server {
                 self.effects.push_back(Effect::Close { conn, manner: Manner::Flush });
             }
             LinkEvent::HealthChanged { false_after } => self.on_health_changed(now, conn, false_after),
-            LinkEvent::Welcome(_) | LinkEvent::DialRequested { .. } => debug_assert!(false, "an agent's event"),
+            LinkEvent::Welcome(_) | LinkEvent::DialRequested { .. } => {
+                debug_assert!(false, "an agent's event")
+            }
         }
     }
 
@@ -410,12 +423,17 @@ impl Server {
                 let why = format!("no answer to PING for {}", Seconds(live.suspect_limit()));
                 (
                     Level::Warn,
-                    format!("msg=\"agent suspect\" agent={agent} peer={peer} reason=\"{why}\" silence={silence} rtt={rtt}"),
+                    format!(
+                        "msg=\"agent suspect\" agent={agent} peer={peer} reason=\"{why}\" silence={silence} rtt={rtt}"
+                    ),
                 )
             }
             Some(lasted) => {
                 self.metrics.common.false_suspicions.inc();
-                (Level::Info, format!("msg=\"agent alive again\" agent={agent} after={} rtt={rtt}", Seconds(lasted)))
+                (
+                    Level::Info,
+                    format!("msg=\"agent alive again\" agent={agent} after={} rtt={rtt}", Seconds(lasted)),
+                )
             }
         };
         self.note_limited(now, "health", level, line);
@@ -451,7 +469,12 @@ impl Server {
         TimerQueue::<TimerOwner>::fired(&mut frontend.timer);
         match &frontend.state {
             State::ReadingHead { deadline, .. } if now >= *deadline => {
-                self.refuse(now, conn, Status::RequestTimeout, "the request head was not complete within 10 s");
+                self.refuse(
+                    now,
+                    conn,
+                    Status::RequestTimeout,
+                    "the request head was not complete within 10 s",
+                );
             }
             State::ReadingHead { .. } | State::Tunnel { .. } => {}
             State::Dialing(_) => self.advance_dial(now, conn),
@@ -463,7 +486,8 @@ impl Server {
         #[cfg(debug_assertions)]
         {
             self.backends.check_invariants();
-            let count = |which: fn(&State) -> bool| self.frontends.iter().filter(|(_, f)| which(&f.state)).count();
+            let count =
+                |which: fn(&State) -> bool| self.frontends.iter().filter(|(_, f)| which(&f.state)).count();
             assert_eq!(count(|state| matches!(state, State::Dialing(_))), self.pending_dials);
             assert_eq!(count(|state| matches!(state, State::Tunnel { .. })), self.tunnels);
         }
@@ -479,7 +503,9 @@ fn account(end: StreamEnd) -> (ClosedBy, &'static str, Manner) {
         StreamEnd::ClosedHere(code @ CloseCode::TimedOut) => (ClosedBy::Server, code.name(), Manner::Abort),
         StreamEnd::ClosedHere(code) => (ClosedBy::Client, code.name(), Manner::Abort),
         StreamEnd::ClosedThere(code @ CloseCode::Normal) => (ClosedBy::Target, code.name(), Manner::Flush),
-        StreamEnd::ClosedThere(code @ CloseCode::Reset) => (ClosedBy::Target, code.name(), Manner::FlushThenReset),
+        StreamEnd::ClosedThere(code @ CloseCode::Reset) => {
+            (ClosedBy::Target, code.name(), Manner::FlushThenReset)
+        }
         StreamEnd::ClosedThere(code) => (ClosedBy::Agent, code.name(), Manner::FlushThenReset),
     }
 }
@@ -499,7 +525,8 @@ impl Role for Server {
                 if !self.backends.may_accept(from) {
                     self.metrics.common.limits_hit.inc(["unauthenticated_links"]);
                     let peer = from.map_or_else(String::new, |from| from.to_string());
-                    let line = format!("msg=\"agent not taken\" peer={peer} reason=too_many_unauthenticated_links");
+                    let line =
+                        format!("msg=\"agent not taken\" peer={peer} reason=too_many_unauthenticated_links");
                     self.note_limited(now, "unauthenticated_links", Level::Warn, line);
                     return false;
                 }
@@ -524,7 +551,8 @@ impl Role for Server {
     }
 
     fn on_head(&mut self, now: Instant, conn: Key, bytes: &[u8]) -> HeadStep {
-        let Some(Frontend { state: State::ReadingHead { reader, .. }, .. }) = self.frontends.get_mut(conn) else {
+        let Some(Frontend { state: State::ReadingHead { reader, .. }, .. }) = self.frontends.get_mut(conn)
+        else {
             return HeadStep::Answered;
         };
         match reader.advance(bytes) {
@@ -614,7 +642,10 @@ impl Role for Server {
     }
 
     fn on_terminate(&mut self, now: Instant) {
-        self.note(Level::Info, format!("msg=\"server ends\" links={} tunnels={}", self.backends.len(), self.tunnels));
+        self.note(
+            Level::Info,
+            format!("msg=\"server ends\" links={} tunnels={}", self.backends.len(), self.tunnels),
+        );
         for conn in self.backends.keys() {
             self.dismiss(now, conn, GoAwayCode::Shutdown, "the server ends");
         }
@@ -645,7 +676,9 @@ impl Role for Server {
         };
         let page = match Route::of(&request.target) {
             Route::Health => Answer::healthy(),
-            Route::Ready { verbose } => Answer::readiness(super::http::Role::Server, self.is_ready(), verbose),
+            Route::Ready { verbose } => {
+                Answer::readiness(super::http::Role::Server, self.is_ready(), verbose)
+            }
             Route::Metrics => Answer::metrics(self.render_metrics(&process())),
             Route::Status => Answer::json(self.render_status(now, &process())),
             Route::NotFound => Answer::not_found(),
