@@ -182,7 +182,7 @@ mod tests {
         );
         assert_eq!(
             bytes(&Answer::json("links 3\n".to_owned()), Method::Head),
-            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\
              Content-Length: 8\r\n\r\n"
         );
     }
