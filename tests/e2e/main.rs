@@ -1,6 +1,8 @@
 //! The real binary, real sockets, real TLS. Outcomes and order only, under generous bounds: figures are the
 //! business of `scripts/check-tunnel`, which runs the same at full size.
 
+#![expect(clippy::unwrap_used, reason = "a test says by panicking what failed")]
+
 mod rig;
 
 use std::io::{Read, Write};
