@@ -48,7 +48,13 @@ impl<S: Sys> DataSource for Bridge<'_, S> {
         if tunnel.read != Half::Open {
             return Pulled::Blocked;
         }
-        match conn.transport.read(self.sys, self.scratch, into) {
+        let result = conn.transport.read(self.sys, self.scratch, into);
+        if conn.transport.is_tls() {
+            // TLS may have had something to answer.
+            flush(self.sys, conn);
+        }
+        let Mode::Tunnel(tunnel) = &mut conn.mode else { return Pulled::Blocked };
+        match result {
             Ok((Fill::Progress, 0) | (Fill::Blocked, _)) => {
                 // Half a record: the latch still tells whether more is there.
                 if conn.transport.has_input() { self.pull(owner, into) } else { Pulled::Blocked }

@@ -3,19 +3,23 @@
 use super::bridge::Bridge;
 use super::conn::Mode;
 use super::{App, LinkTls};
-use crate::core::role::{Lost, Role};
+use crate::core::role::{Door, Lost, Role};
 use crate::key::Key;
-use crate::limits::{HANDSHAKES_PER_TURN, LINK_READ_PER_TURN, LINK_WRITE_PER_TURN};
+use crate::limits::{LINK_READ_PER_TURN, LINK_WRITE_PER_TURN};
 use crate::net::sys::Sys;
 use crate::net::tls::{Tls, TlsError};
 use crate::net::transport::{Fill, TransportError};
 
 impl<S: Sys, R: Role> App<S, R> {
-    pub(super) fn start_server_tls(&mut self, key: Key) {
-        if let LinkTls::Server(config) = &self.config.link_tls {
-            let tls = Tls::server(config);
-            self.put_tls(key, tls);
-        }
+    /// Puts TLS on a connection that was accepted at `door`; a Unix socket needs none.
+    pub(super) fn start_server_tls(&mut self, key: Key, door: Door, tcp: bool) {
+        let config = match (door, &self.config.link_tls, &self.config.frontend_tls) {
+            (Door::Agents, LinkTls::Server(config), _) => config,
+            (Door::Frontends, _, Some(config)) if tcp => config,
+            _ => return,
+        };
+        let tls = Tls::server(config);
+        self.put_tls(key, tls);
     }
 
     pub(super) fn start_client_tls(&mut self, key: Key) {
@@ -38,17 +42,16 @@ impl<S: Sys, R: Role> App<S, R> {
 
     /// Reads the links that have something, each within its share.
     pub(super) fn read_links(&mut self) {
-        let mut handshakes_left = HANDSHAKES_PER_TURN;
         for _ in 0..self.links.len() {
             let Some(key) = self.links.pop_front() else { return };
             let Some(conn) = self.conns.get_mut(key) else { continue };
             conn.queued = false;
             let handshaking = conn.transport.is_handshaking();
-            if !matches!(conn.mode, Mode::Link) || (handshaking && handshakes_left == 0) {
+            if !matches!(conn.mode, Mode::Link) || (handshaking && self.handshakes_left == 0) {
                 self.enqueue(key);
                 continue;
             }
-            handshakes_left -= usize::from(handshaking);
+            self.handshakes_left -= usize::from(handshaking);
             let mut scratch = std::mem::take(&mut self.read_buffer);
             let mut opened = std::mem::take(&mut self.opened);
             let more = self.read_link(key, &mut scratch, &mut opened);

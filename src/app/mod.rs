@@ -24,7 +24,7 @@ use crate::core::role::{Door, ProcessReport, Role};
 use crate::core::timers::TimerQueue;
 use crate::key::{Key, Slots};
 use crate::limits::{
-    ACCEPT_REST, ACCEPTS_PER_TURN, HEAD_TIMEOUT, PAUSE_MIN, READ_BUFFER_LEN, TRANSMIT_BUFFER_LEN,
+    ACCEPT_REST, ACCEPTS_PER_TURN, HANDSHAKES_PER_TURN, HEAD_TIMEOUT, PAUSE_MIN, READ_BUFFER_LEN, TRANSMIT_BUFFER_LEN,
     TUNNEL_BUFFER_LEN,
 };
 use crate::net::sys::{Class, JobResult, KernelLiveness, ListenAddr, Peer, Ready, Signal, Sock, Sys};
@@ -47,6 +47,8 @@ pub enum LinkTls {
 pub struct AppConfig {
     /// How links are secured.
     pub link_tls: LinkTls,
+    /// How frontends over TCP are secured.
+    pub frontend_tls: Option<tls::ServerTls>,
     /// Kernel-side liveness of links.
     pub kernel_liveness: KernelLiveness,
     /// What certificates are judged by; set once a turn.
@@ -76,6 +78,8 @@ pub struct App<S: Sys, R: Role> {
     timers: TimerQueue<Key>,
     connects: HashMap<JobId, Key>,
     ready: Vec<Ready>,
+    /// TLS handshakes that may be advanced in this turn.
+    handshakes_left: usize,
     read_buffer: Vec<u8>,
     opened: Vec<u8>,
     tunnel_buffer: Vec<u8>,
@@ -104,6 +108,7 @@ impl<S: Sys, R: Role> App<S, R> {
             timers: TimerQueue::default(),
             connects: HashMap::new(),
             ready: Vec::new(),
+            handshakes_left: 0,
             read_buffer: vec![0; READ_BUFFER_LEN],
             opened: Vec::new(),
             tunnel_buffer: vec![0; TUNNEL_BUFFER_LEN],
@@ -173,6 +178,7 @@ impl<S: Sys, R: Role> App<S, R> {
     /// The poller is broken.
     pub fn turn(&mut self) -> io::Result<bool> {
         self.poll()?;
+        self.handshakes_left = HANDSHAKES_PER_TURN;
         self.take_answers();
         self.read_links();
         self.serve_others();
@@ -341,8 +347,8 @@ impl<S: Sys, R: Role> App<S, R> {
         let taken = match purpose {
             Purpose::Role(door) => {
                 let taken = self.role.on_accept(self.now, door, key, from);
-                if taken && door == Door::Agents {
-                    self.start_server_tls(key);
+                if taken {
+                    self.start_server_tls(key, door, from.is_some());
                 }
                 taken
             }

@@ -8,7 +8,7 @@ use crate::core::role::{HeadStep, Lost, Role};
 use crate::key::Key;
 use crate::limits::{CLOSING_POLL, EARLY_BYTES_MAX, HEAD_LEN_MAX, LINGER_TIMEOUT};
 use crate::net::sys::Sys;
-use crate::net::transport::Fill;
+use crate::net::transport::{Fill, TransportError};
 use tautline_wire::CloseCode;
 
 impl<S: Sys, R: Role> App<S, R> {
@@ -16,10 +16,15 @@ impl<S: Sys, R: Role> App<S, R> {
     pub(super) fn serve_others(&mut self) {
         for _ in 0..self.others.len() {
             let Some(key) = self.others.pop_front() else { return };
-            if let Some(conn) = self.conns.get_mut(key) {
-                conn.queued = false;
-                self.serve(key);
+            let Some(conn) = self.conns.get_mut(key) else { continue };
+            conn.queued = false;
+            let handshaking = conn.transport.is_handshaking();
+            if handshaking && self.handshakes_left == 0 {
+                self.enqueue(key);
+                continue;
             }
+            self.handshakes_left -= usize::from(handshaking);
+            self.serve(key);
         }
     }
 
@@ -79,7 +84,10 @@ impl<S: Sys, R: Role> App<S, R> {
                 Ok((Fill::Eof, _)) => {
                     return self.frontend_gone(key, "the client left before its request was complete");
                 }
-                Err(error) => return self.frontend_gone(key, &error.to_string()),
+                Err(error) => return self.frontend_refused(key, &error),
+            }
+            if head.is_empty() {
+                continue;
             }
             let bytes = std::mem::take(head);
             let step = self.role.on_head(self.now, key, &bytes);
@@ -137,6 +145,17 @@ impl<S: Sys, R: Role> App<S, R> {
         }
     }
 
+    /// TLS failed: the alert goes out, and the log says what is wrong, since the client often does not.
+    fn frontend_refused(&mut self, key: Key, error: &TransportError) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            let _gone = conn.transport.flush(&mut self.sys);
+        }
+        self.discard(key);
+        let lost = Lost { text: error.to_string(), refused: matches!(error, TransportError::Tls(_)) };
+        self.role.on_lost(self.now, key, lost);
+        self.pump();
+    }
+
     fn frontend_gone(&mut self, key: Key, text: &str) {
         self.discard(key);
         self.role.on_lost(self.now, key, Lost { text: text.to_owned(), refused: false });
@@ -159,7 +178,10 @@ impl<S: Sys, R: Role> App<S, R> {
         let gone = !reading && (transport.io.hup || transport.io.error || tunnel.write == Half::Dead);
         let code = if *unix && !transport.io.error { CloseCode::Normal } else { CloseCode::Reset };
         let has_input = transport.has_input();
+        // A reset over TCP while the target takes nothing: no read would find it.
+        let reset = !*unix && transport.io.error;
         let Some((mux, budget)) = self.role.link(link) else { return };
+        let gone = gone || (reset && mux.is_stalled(stream));
         if taken > 0 {
             mux.consumed(stream, taken);
         }

@@ -1,6 +1,7 @@
 //! From options to a running loop.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{App, AppConfig, LinkTls};
@@ -50,6 +51,7 @@ pub fn run_server(options: ServerOptions) -> Result<(), StartError> {
         AgentSecurity::MutualTls { files, agent_ca } => server_tls(&options, files, Some(agent_ca), &clock)?,
         AgentSecurity::TlsWithoutClientCertificate { files } => server_tls(&options, files, None, &clock)?,
     };
+    let frontend_tls = frontend_tls(&options, &clock)?;
     let mut sys = new_sys(&clock)?;
     let config = ServerConfig {
         server_id: options.server_id.clone(),
@@ -60,7 +62,7 @@ pub fn run_server(options: ServerOptions) -> Result<(), StartError> {
         max_tunnels: max_tunnels(options.max_tunnels.map(u32::from))?,
         seed: sys.random(),
     };
-    let mut app = App::new(sys, Server::new(config), app_config(link_tls, &options.liveness, clock));
+    let mut app = App::new(sys, Server::new(config), app_config(link_tls, frontend_tls, &options.liveness, clock));
     listen(&mut app, "agents", &ListenAddr::Tcp(options.agent_addr), Some(Door::Agents))?;
     for frontend in &options.frontends {
         match frontend {
@@ -73,10 +75,8 @@ pub fn run_server(options: ServerOptions) -> Result<(), StartError> {
                 }
                 listen(&mut app, "frontends", &ListenAddr::Unix(path.clone()), Some(Door::Frontends))?;
             }
-            Frontend::TcpTls { .. } => {
-                return Err(StartError::new(
-                    "frontends over TCP are not there yet: use --uds-name with --server-port=0",
-                ));
+            Frontend::TcpTls { addr, .. } => {
+                listen(&mut app, "frontends", &ListenAddr::Tcp(*addr), Some(Door::Frontends))?;
             }
         }
     }
@@ -129,7 +129,7 @@ pub fn run_agent(options: AgentOptions) -> Result<(), StartError> {
         seed: sys.random(),
     };
     let now = sys.now();
-    let mut app = App::new(sys, Agent::new(config, now), app_config(link_tls, &options.liveness, clock));
+    let mut app = App::new(sys, Agent::new(config, now), app_config(link_tls, None, &options.liveness, clock));
     listen(&mut app, "health", &ListenAddr::Tcp(options.health_addr), None)?;
     listen(&mut app, "admin", &ListenAddr::Tcp(options.admin_addr), None)?;
     finish(app)
@@ -159,9 +159,29 @@ fn new_sys(clock: &WallClock) -> Result<UnixSys, StartError> {
 fn server_tls(
     options: &ServerOptions,
     files: &CertificateFiles,
-    client_ca: Option<&std::path::PathBuf>,
+    client_ca: Option<&PathBuf>,
     clock: &WallClock,
 ) -> Result<LinkTls, StartError> {
+    load_server_tls(options, files, client_ca, tls::ALPN_LINK, true, clock).map(LinkTls::Server)
+}
+
+fn frontend_tls(options: &ServerOptions, clock: &WallClock) -> Result<Option<ServerTls>, StartError> {
+    let tcp = options.frontends.iter().find_map(|frontend| match frontend {
+        Frontend::TcpTls { files, client_ca, .. } => Some((files, client_ca)),
+        Frontend::Unix { .. } => None,
+    });
+    // kube-apiserver does not resume sessions, so tickets would be paid for in vain.
+    tcp.map(|(files, ca)| load_server_tls(options, files, Some(ca), tls::ALPN_HTTP, false, clock)).transpose()
+}
+
+fn load_server_tls(
+    options: &ServerOptions,
+    files: &CertificateFiles,
+    client_ca: Option<&PathBuf>,
+    alpn: &[u8],
+    resumption: bool,
+    clock: &WallClock,
+) -> Result<ServerTls, StartError> {
     let tls = ServerTls::load(
         &ServerTlsOptions {
             cert_file: files.certificate.clone(),
@@ -169,14 +189,14 @@ fn server_tls(
             client_ca_file: client_ca.cloned(),
             min_version: tls_version(options.tls_min_version),
             cipher_suites: options.cipher_suites.iter().map(|suite| suite.name().to_owned()).collect(),
-            alpn: vec![tls::ALPN_LINK.to_vec()],
-            resumption: true,
+            alpn: vec![alpn.to_vec()],
+            resumption,
         },
         clock,
     )
     .map_err(|error| StartError::new(error.to_string()))?;
     tell(&tls.notices);
-    Ok(LinkTls::Server(tls))
+    Ok(tls)
 }
 
 fn tls_version(version: crate::cli::options::TlsVersion) -> tls::TlsVersion {
@@ -217,8 +237,13 @@ fn max_tunnels(flag: Option<u32>) -> Result<usize, StartError> {
     Ok(flag.map_or(room, |flag| (flag as usize).min(room)))
 }
 
-fn app_config(link_tls: LinkTls, flags: &Liveness, clock: WallClock) -> AppConfig {
-    AppConfig { link_tls, kernel_liveness: kernel_liveness(flags), clock, process: process_report }
+fn app_config(
+    link_tls: LinkTls,
+    frontend_tls: Option<ServerTls>,
+    flags: &Liveness,
+    clock: WallClock,
+) -> AppConfig {
+    AppConfig { link_tls, frontend_tls, kernel_liveness: kernel_liveness(flags), clock, process: process_report }
 }
 
 fn process_report() -> ProcessReport {

@@ -363,6 +363,12 @@ impl Link {
         }
     }
 
+    /// True if nothing may be pulled for `stream`: the other end's socket takes nothing.
+    #[must_use]
+    pub fn is_stalled(&self, stream: StreamKey) -> bool {
+        self.streams.get(stream).is_some_and(|entry| entry.send_window.available() == 0)
+    }
+
     /// The socket of `stream` took `bytes` that were waiting.
     pub fn consumed(&mut self, stream: StreamKey, bytes: usize) {
         if let Some(entry) = self.streams.get_mut(stream) {

@@ -605,6 +605,10 @@ impl Role for Server {
         if let Some(State::Dialing(_)) = self.forget_frontend(conn, None) {
             self.metrics.dial_failed(DialFailureReason::FrontendClose);
         }
+        if lost.refused {
+            let line = format!("msg=\"client not taken\" reason=tls error={}", Quoted(&lost.text));
+            self.note_limited(now, "client_refused", Level::Warn, line);
+        }
     }
 
     fn on_resolved(&mut self, _: Instant, _: JobId, _: Result<Vec<SocketAddr>, Failure>) {
