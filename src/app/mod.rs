@@ -24,8 +24,8 @@ use crate::core::role::{Door, ProcessReport, Role};
 use crate::core::timers::TimerQueue;
 use crate::key::{Key, Slots};
 use crate::limits::{
-    ACCEPT_REST, ACCEPTS_PER_TURN, HANDSHAKES_PER_TURN, HEAD_TIMEOUT, PAUSE_MIN, READ_BUFFER_LEN, TRANSMIT_BUFFER_LEN,
-    TUNNEL_BUFFER_LEN,
+    ACCEPT_REST, ACCEPTS_PER_TURN, HANDSHAKES_PER_TURN, HEAD_TIMEOUT, PAUSE_MIN, READ_BUFFER_LEN,
+    TRANSMIT_BUFFER_LEN, TUNNEL_BUFFER_LEN,
 };
 use crate::net::sys::{Class, JobResult, KernelLiveness, ListenAddr, Peer, Ready, Signal, Sock, Sys};
 use crate::net::tls;

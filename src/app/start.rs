@@ -62,7 +62,8 @@ pub fn run_server(options: ServerOptions) -> Result<(), StartError> {
         max_tunnels: max_tunnels(options.max_tunnels.map(u32::from))?,
         seed: sys.random(),
     };
-    let mut app = App::new(sys, Server::new(config), app_config(link_tls, frontend_tls, &options.liveness, clock));
+    let mut app =
+        App::new(sys, Server::new(config), app_config(link_tls, frontend_tls, &options.liveness, clock));
     listen(&mut app, "agents", &ListenAddr::Tcp(options.agent_addr), Some(Door::Agents))?;
     for frontend in &options.frontends {
         match frontend {
@@ -129,7 +130,8 @@ pub fn run_agent(options: AgentOptions) -> Result<(), StartError> {
         seed: sys.random(),
     };
     let now = sys.now();
-    let mut app = App::new(sys, Agent::new(config, now), app_config(link_tls, None, &options.liveness, clock));
+    let mut app =
+        App::new(sys, Agent::new(config, now), app_config(link_tls, None, &options.liveness, clock));
     listen(&mut app, "health", &ListenAddr::Tcp(options.health_addr), None)?;
     listen(&mut app, "admin", &ListenAddr::Tcp(options.admin_addr), None)?;
     finish(app)
@@ -243,7 +245,13 @@ fn app_config(
     flags: &Liveness,
     clock: WallClock,
 ) -> AppConfig {
-    AppConfig { link_tls, frontend_tls, kernel_liveness: kernel_liveness(flags), clock, process: process_report }
+    AppConfig {
+        link_tls,
+        frontend_tls,
+        kernel_liveness: kernel_liveness(flags),
+        clock,
+        process: process_report,
+    }
 }
 
 fn process_report() -> ProcessReport {

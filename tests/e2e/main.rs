@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says by panicking what failed")]
 
 mod rig;
+mod tls;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

@@ -91,27 +91,39 @@ pub(crate) struct Rig {
     pub(crate) server: Process,
     pub(crate) admin: u16,
     pub(crate) health: u16,
+    /// The TCP frontend's port; 0 with a Unix socket.
+    pub(crate) frontend: u16,
     pub(crate) dir: PathBuf,
     agents_port: u16,
 }
 
 impl Rig {
+    /// CONNECT over a Unix socket.
     pub(crate) fn start(name: &str) -> Self {
+        Self::start_with(name, false)
+    }
+
+    /// CONNECT over TCP with mutual TLS.
+    pub(crate) fn start_tcp(name: &str) -> Self {
+        Self::start_with(name, true)
+    }
+
+    fn start_with(name: &str, tcp: bool) -> Self {
         let dir = std::env::temp_dir().join(format!("tautline-e2e-{name}-{}", std::process::id()));
         let certs = dir.join("certs");
         std::fs::create_dir_all(&dir).unwrap();
         tautline::cli::certs::write(&certs, &tautline::cli::certs::CertOptions::default()).unwrap();
-        let (server, agents_port) = Self::server(&dir, 0);
+        let (server, agents_port) = Self::server(&dir, 0, tcp);
         let port = |what: &str| port_of(&server.logged(&format!("what={what} addr=")));
         let (health, admin) = (port("health"), port("admin"));
-        Self { health, admin, server, dir, agents_port }
+        let frontend = if tcp { port("frontends") } else { 0 };
+        Self { health, admin, frontend, server, dir, agents_port }
     }
 
-    fn server(dir: &Path, port: u16) -> (Process, u16) {
+    fn server(dir: &Path, port: u16, tcp: bool) -> (Process, u16) {
         let path = |name: &str| dir.join(name).display().to_string();
-        let args = [
+        let mut args = vec![
             "server".to_owned(),
-            format!("--uds-name={}", path("front.sock")),
             "--server-port=0".to_owned(),
             format!("--cluster-cert={}", path("certs/server.crt")),
             format!("--cluster-key={}", path("certs/server.key")),
@@ -122,6 +134,14 @@ impl Rig {
             "--health-port=0".to_owned(),
             "--admin-port=0".to_owned(),
         ];
+        if tcp {
+            args.push("--server-bind-address=127.0.0.1".to_owned());
+            args.push(format!("--server-cert={}", path("certs/server.crt")));
+            args.push(format!("--server-key={}", path("certs/server.key")));
+            args.push(format!("--server-ca-cert={}", path("certs/ca.crt")));
+        } else {
+            args.push(format!("--uds-name={}", path("front.sock")));
+        }
         let server = Process::start("server", &args);
         let port = port_of(&server.logged("what=agents addr="));
         server.logged("what=admin addr=");
@@ -131,7 +151,7 @@ impl Rig {
     /// Ends the server with SIGKILL and starts another one on the same port.
     pub(crate) fn restart_server(&mut self) {
         self.server.kill();
-        let (server, _) = Self::server(&self.dir, self.agents_port);
+        let (server, _) = Self::server(&self.dir, self.agents_port, false);
         self.admin = port_of(&server.logged("what=admin addr="));
         self.health = port_of(&server.logged("what=health addr="));
         self.server = server;

@@ -57,6 +57,8 @@ enum State {
 struct Frontend {
     state: State,
     timer: TimerSlot,
+    /// Nobody knows who is on a Unix socket.
+    from: Option<IpAddr>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,13 +190,22 @@ impl Server {
     }
 
     fn refuse(&mut self, now: Instant, conn: Key, status: Status, text: &str) {
+        let client = self.client_name(conn);
         self.note_limited(
             now,
             status.reason(),
             Level::Info,
-            format!("msg=\"request refused\" status={} error={}", status.code(), Quoted(text)),
+            format!(
+                "msg=\"request refused\" client={client} status={} error={}",
+                status.code(),
+                Quoted(text)
+            ),
         );
         self.answer(conn, answer::error(status, text));
+    }
+
+    fn client_name(&self, conn: Key) -> String {
+        name_of(self.frontends.get(conn).and_then(|frontend| frontend.from))
     }
 
     /// The last words to a frontend; it leaves the table.
@@ -205,7 +216,7 @@ impl Server {
 
     /// Takes a frontend out, and takes back what it asked of links, but for `winner`.
     fn forget_frontend(&mut self, conn: Key, winner: Option<StreamKey>) -> Option<State> {
-        let Frontend { state, mut timer } = self.frontends.remove(conn)?;
+        let Frontend { state, mut timer, .. } = self.frontends.remove(conn)?;
         self.timers.set(TimerOwner::Frontend(conn), &mut timer, None);
         match &state {
             State::ReadingHead { .. } => {}
@@ -230,10 +241,11 @@ impl Server {
             }
             return;
         }
+        let from = self.frontends.get(conn).and_then(|frontend| frontend.from);
         let Some(State::Dialing(dial)) = self.forget_frontend(conn, Some(stream)) else { return };
         self.metrics.dial_duration.observe(now.saturating_duration_since(dial.started));
         let state = State::Tunnel { stream, since: now };
-        self.frontends.insert(conn, Frontend { state, timer: TimerSlot::default() });
+        self.frontends.insert(conn, Frontend { state, timer: TimerSlot::default(), from });
         self.tunnels += 1;
         self.effects.push_back(Effect::Bridge { conn, link, stream, answer: Some(answer::established()) });
     }
@@ -511,7 +523,11 @@ fn account(end: StreamEnd) -> (ClosedBy, &'static str, Manner) {
 }
 
 fn peer_name(backend: &Backend) -> String {
-    backend.from.map_or_else(|| "unix".to_owned(), |from| from.to_string())
+    name_of(backend.from)
+}
+
+fn name_of(from: Option<IpAddr>) -> String {
+    from.map_or_else(|| "unix".to_owned(), |from| from.to_string())
 }
 
 impl Role for Server {
@@ -540,7 +556,7 @@ impl Role for Server {
                 let mut timer = TimerSlot::default();
                 self.timers.set(TimerOwner::Frontend(conn), &mut timer, Some(deadline));
                 let state = State::ReadingHead { reader: HeadReader::default(), deadline };
-                self.frontends.insert(conn, Frontend { state, timer });
+                self.frontends.insert(conn, Frontend { state, timer, from });
                 if self.frontends.len() > self.config.max_tunnels {
                     self.metrics.common.limits_hit.inc(["max_tunnels"]);
                     self.refuse(now, conn, Status::ServiceUnavailable, "too many tunnels (--max-tunnels)");
@@ -563,7 +579,9 @@ impl Role for Server {
                 HeadStep::Answered
             }
             Head::Complete { request, .. } if request.method != Method::Connect => {
-                let line = format!("msg=\"request refused\" status=405 target={}", Quoted(&request.target));
+                let client = self.client_name(conn);
+                let target = Quoted(&request.target);
+                let line = format!("msg=\"request refused\" client={client} status=405 target={target}");
                 self.note_limited(now, "method", Level::Info, line);
                 self.answer(conn, answer::method_not_allowed());
                 HeadStep::Answered
@@ -602,11 +620,13 @@ impl Role for Server {
         if self.backends.get(conn).is_some() {
             return self.drop_backend(now, conn, "connection_lost", &lost.text);
         }
+        let client = self.client_name(conn);
         if let Some(State::Dialing(_)) = self.forget_frontend(conn, None) {
             self.metrics.dial_failed(DialFailureReason::FrontendClose);
         }
         if lost.refused {
-            let line = format!("msg=\"client not taken\" reason=tls error={}", Quoted(&lost.text));
+            let line =
+                format!("msg=\"client not taken\" client={client} reason=tls error={}", Quoted(&lost.text));
             self.note_limited(now, "client_refused", Level::Warn, line);
         }
     }
