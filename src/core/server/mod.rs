@@ -6,6 +6,8 @@
 mod backend;
 mod dial;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
