@@ -439,3 +439,25 @@ fn a_peer_that_asks_but_does_not_read_is_cut() {
     }
     assert_eq!(last, Err(LinkError::ControlBacklog));
 }
+
+/// A write that fails right behind a FIN: the end of the stream is an event that nobody fetched.
+#[test]
+fn abandon_also_gives_owners_whose_end_was_not_fetched() {
+    let mut pair = Pair::new();
+    let (there, here) = pair.open(1);
+    pair.server.write(there, key(1), b"", Some(Pulled::Fin));
+    pair.run();
+    pair.agent.write(here, key(1), b"", Some(Pulled::Fin));
+    let End { link, budget, sockets, .. } = &mut pair.agent;
+    link.poll_transmit(pair.now, budget, sockets, &mut TransmitBuf::new(100));
+    assert_eq!((link.streams(), link.abandon(budget), budget.used()), (0, vec![(here, key(1))], 0));
+    assert_eq!(link.poll_event(), None);
+
+    let there = pair.dial(2);
+    let failure = DialFailure { code: DialCode::Refused, text: String::new() };
+    let bytes = control(&Control::DialRsp(DialRsp { stream: 2, result: Err(failure) }));
+    let End { link, budget, sockets, .. } = &mut pair.server;
+    link.handle_bytes(pair.now, &bytes, budget, sockets).unwrap();
+    assert!(link.abandon(budget).contains(&(there, key(2))));
+    assert_eq!(budget.used(), 0);
+}
