@@ -3,6 +3,8 @@
 
 mod report;
 mod target;
+#[cfg(test)]
+mod tests;
 mod uplink;
 
 use std::collections::{HashMap, VecDeque};
