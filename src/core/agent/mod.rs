@@ -5,6 +5,8 @@ mod report;
 mod server_link;
 mod target;
 mod targets;
+#[cfg(test)]
+mod tests;
 mod uplink;
 
 use std::collections::{HashMap, VecDeque};

@@ -572,17 +572,24 @@ impl Link {
         [sweep, liveness].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// The link is lost: gives the owners of all its streams, and the windows back.
+    /// The link is lost: gives the owners of all its streams, and the windows back. Streams whose end was not
+    /// fetched yet are among them: nobody else will tell their owners.
     pub fn abandon(&mut self, budget: &mut WindowBudget) -> Vec<(StreamKey, Key)> {
-        self.events.clear();
-        let streams = self.streams.drain();
-        streams
-            .into_iter()
-            .map(|(key, stream)| {
-                stream.recv_window.release(budget);
-                (key, stream.owner)
+        let mut owners: Vec<(StreamKey, Key)> = self
+            .events
+            .drain(..)
+            .filter_map(|event| match event {
+                LinkEvent::Ended { owner, stream, .. } | LinkEvent::DialFailed { owner, stream, .. } => {
+                    Some((stream, owner))
+                }
+                _ => None,
             })
-            .collect()
+            .collect();
+        for (key, stream) in self.streams.drain() {
+            stream.recv_window.release(budget);
+            owners.push((key, stream.owner));
+        }
+        owners
     }
 
     /// True once HELLO and WELCOME passed.

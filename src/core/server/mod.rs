@@ -7,6 +7,8 @@ mod backend;
 mod dial;
 mod links;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
