@@ -124,11 +124,8 @@ impl Timers {
     pub(crate) fn configure(&mut self, class: Class) {
         match class {
             Class::Link(liveness) => {
-                self.keepalive = Some((
-                    liveness.keepalive_idle,
-                    liveness.keepalive_interval,
-                    liveness.keepalive_count,
-                ));
+                self.keepalive =
+                    Some((liveness.keepalive_idle, liveness.keepalive_interval, liveness.keepalive_count));
                 self.user_timeout = Some(liveness.user_timeout);
                 self.rto_max = RTO_MAX_LINK;
             }

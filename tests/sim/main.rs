@@ -29,5 +29,6 @@ mod sys;
 mod tcp;
 mod timers;
 mod trace;
+mod tunnel;
 mod uds;
 mod world;

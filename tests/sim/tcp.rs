@@ -18,9 +18,14 @@ const HEADERS_LEN: usize = 52;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Packet {
     Syn,
-    SynAck { window_edge: u64 },
+    SynAck {
+        window_edge: u64,
+    },
     Data(Segment),
-    Ack { ack: u64, window_edge: u64 },
+    Ack {
+        ack: u64,
+        window_edge: u64,
+    },
     /// Asks for an acknowledgement: keepalive, or a closed window.
     Probe,
     Rst,
@@ -142,7 +147,8 @@ impl Kernel {
         let (forgotten, host) = (entry.forgotten, entry.ends[from].host);
         let (expected, absent) = (entry.ends[to].host, entry.ends[to].phase == Phase::Absent);
         let there = self.route(host, entry.ends[to].address.ip()).filter(|there| self.hosts[there.0].up);
-        let Some(there) = there.filter(|there| !forgotten && !(host != *there && self.net.path(host, *there).cut))
+        let Some(there) =
+            there.filter(|there| !forgotten && !(host != *there && self.net.path(host, *there).cut))
         else {
             self.marks.hit("packet dropped");
             self.note("lost late", [number, from as u64, packet.len() as u64]);

@@ -36,7 +36,8 @@ impl Agent {
             Uplink::Greeting { conn, deadline, .. } if now >= *deadline => {
                 let conn = *conn;
                 self.effects.push_back(Effect::Close { conn, manner: Manner::Abort });
-                self.drop_link(now, conn, "greeting_timeout", "no TLS and WELCOME within 10 s", true);
+                // No answer is no refusal.
+                self.drop_link(now, conn, "greeting_timeout", "no TLS and WELCOME within 10 s", false);
             }
             _ => {}
         }

@@ -244,7 +244,10 @@ fn a_server_that_accepts_and_says_nothing_is_left_after_the_greeting_timeout() {
     assert!(matches!(world.take()[..], [Effect::StartLink { .. }]));
     world.pass(MS);
     assert!(matches!(&world.take()[..], [effect] if is_close(effect, conn, Manner::Abort)));
+    assert!(REDIAL.contains(&world.rest()), "no answer is no refusal");
     assert_eq!(world.agent.links.len(), 0);
+    let (job, _) = world.connect();
+    world.refused(job);
     world.end();
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Dial {
     attempts: Vec<Attempt>,
     /// Links that were asked, or lost while asked.
     tried: Vec<Key>,
+    /// Those that are asked are silent, and there was nobody else to ask.
+    hedge_owed: bool,
     /// The first failure that came back.
     failure: Option<DialFailure>,
 }
@@ -64,6 +66,7 @@ impl Dial {
             listed: false,
             attempts: Vec::new(),
             tried: Vec::new(),
+            hedge_owed: false,
             failure: None,
         }
     }
@@ -127,21 +130,20 @@ impl Dial {
         }
     }
 
-    /// No sign of life since the dial went out: it also goes to the next candidate.
+    /// No sign of life since the dial went out: it also goes to the next candidate, now or when one comes.
     fn hedge(&mut self, now: Instant, conn: Key, backends: &mut Backends, effects: &mut impl Extend<Effect>) {
-        let mut silent = false;
         for attempt in &mut self.attempts {
-            let Some(at) = attempt.hedge_at else { continue };
             let heard = backends.get(attempt.link).map(|backend| backend.link.liveness().last_received());
             if heard.is_some_and(|heard| heard > attempt.sent_at) {
                 attempt.hedge_at = None;
-            } else if now >= at {
-                attempt.hedge_at = None;
-                silent = true;
+                self.hedge_owed = false;
+            } else if attempt.hedge_at.take_if(|at| now >= *at).is_some() {
+                self.hedge_owed = true;
             }
         }
-        if silent && self.tried.len() < DIAL_ATTEMPTS_MAX {
-            self.ask(now, conn, backends, effects);
+        self.hedge_owed &= !self.attempts.is_empty();
+        if self.hedge_owed && self.tried.len() < DIAL_ATTEMPTS_MAX {
+            self.hedge_owed = !self.ask(now, conn, backends, effects);
         }
     }
 
@@ -151,9 +153,9 @@ impl Dial {
         [self.wait_until, hedge].into_iter().flatten().fold(self.deadline, Instant::min)
     }
 
-    /// True if nobody is being asked: a new link is welcome.
+    /// True if nobody is being asked, or nobody who speaks: a new link is welcome.
     pub(super) fn waits_for_agent(&self) -> bool {
-        self.attempts.is_empty()
+        self.attempts.is_empty() || self.hedge_owed
     }
 
     /// Books that a link is gone or said no. False if it was not being asked.

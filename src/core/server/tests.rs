@@ -329,6 +329,37 @@ fn the_loser_of_a_hedge_that_succeeds_too_is_closed() {
 }
 
 #[test]
+fn a_dial_at_a_silent_agent_goes_to_the_next_agent_that_comes() {
+    let (mut world, [silent]) = World::with_agents::<1>();
+    world.cut.insert(silent);
+    let frontend = world.connect();
+    world.pass(Duration::from_secs(1));
+    let fresh = world.agent("b");
+    let stream = world.dial_at(fresh).expect("a hedge");
+    world.succeed(fresh, stream);
+    assert_eq!(world.bridge(frontend), Some(fresh));
+    world.end();
+}
+
+#[test]
+fn a_dial_at_an_agent_that_spoke_late_does_not_go_to_the_next_one() {
+    let (mut world, [slow]) = World::with_agents::<1>();
+    world.cut.insert(slow);
+    let frontend = world.connect();
+    world.pass(Duration::from_secs(1));
+    let now = world.now;
+    world.agents.get_mut(&slow).unwrap().link.probe(now);
+    world.cut.clear();
+    world.run();
+    let stream = world.dial_at(slow).unwrap();
+    let fresh = world.agent("b");
+    assert_eq!(world.dial_at(fresh), None);
+    world.succeed(slow, stream);
+    assert_eq!(world.bridge(frontend), Some(slow));
+    world.end();
+}
+
+#[test]
 fn an_agent_that_speaks_is_not_hedged() {
     let (mut world, agents) = World::with_agents::<2>();
     world.pass(Duration::from_secs(1));
