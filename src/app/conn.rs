@@ -46,8 +46,10 @@ pub(super) struct Tunnel {
 }
 
 /// A connection on its way out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Closing {
+    /// As in [`Tunnel`]: the 200 is not read yet.
+    pub(super) held: Option<Vec<u8>>,
     /// End with a reset.
     pub(super) reset: bool,
     /// Our FIN went out.

@@ -108,20 +108,17 @@ impl<S: Sys, R: Role> App<S, R> {
             Manner::FlushThenReset => true,
             Manner::Abort => return self.discard_with_reset(key),
         };
-        let fin_sent = match &mut conn.mode {
+        let (held, fin_sent) = match &mut conn.mode {
             Mode::Tunnel(tunnel) => {
-                if let Some(held) = tunnel.held.take() {
-                    let _gone = conn.transport.send_payload(&mut self.sys, &held);
-                }
-                tunnel.write == Half::Sent
+                (tunnel.held.take().filter(|held| !held.is_empty()), tunnel.write == Half::Sent)
             }
-            _ => false,
+            _ => (None, false),
         };
         if !fin_sent && !reset {
             conn.transport.close_notify();
         }
         let left = conn.transport.queued();
-        conn.mode = Mode::Closing(Closing { reset, fin_sent, left, since: self.now });
+        conn.mode = Mode::Closing(Closing { held, reset, fin_sent, left, since: self.now });
         self.serve_closing(key);
     }
 

@@ -86,8 +86,8 @@ pub struct App<S: Sys, R: Role> {
     transmit: TransmitBuf,
     signals: u32,
     now: Instant,
-    /// When the last turn was to begin at the latest.
-    wake_at: Option<Instant>,
+    /// When the last turn ended, and waiting began.
+    ended: Instant,
 }
 
 impl<S: Sys, R: Role> App<S, R> {
@@ -115,7 +115,7 @@ impl<S: Sys, R: Role> App<S, R> {
             transmit: TransmitBuf::new(TRANSMIT_BUFFER_LEN),
             signals: 0,
             now,
-            wake_at: None,
+            ended: now,
         }
     }
 
@@ -189,18 +189,17 @@ impl<S: Sys, R: Role> App<S, R> {
             self.end();
             return Ok(true);
         }
+        self.ended = self.sys.now();
         Ok(false)
     }
 
     fn poll(&mut self) -> io::Result<()> {
-        let before = self.sys.now();
-        let until = self.next_deadline(before);
-        self.wake_at = until;
+        let until = self.next_deadline();
         let mut ready = std::mem::take(&mut self.ready);
         self.sys.poll(&mut ready, until)?;
         let now = self.sys.now();
-        let late = until.map_or(Duration::ZERO, |until| now.saturating_duration_since(until.max(before)));
-        self.note_lag(before.saturating_duration_since(self.now), late);
+        let late = until.map_or(Duration::ZERO, |until| now.saturating_duration_since(until.max(self.ended)));
+        self.note_lag(self.ended.saturating_duration_since(self.now), late);
         self.now = now;
         self.config.clock.set(self.sys.unix_time());
         for event in ready.drain(..) {
@@ -224,11 +223,11 @@ impl<S: Sys, R: Role> App<S, R> {
         }
     }
 
-    fn next_deadline(&self, now: Instant) -> Option<Instant> {
+    fn next_deadline(&self) -> Option<Instant> {
         let work = !(self.links.is_empty() && self.others.is_empty() && self.dirty.is_empty())
             || (!self.accepting.is_empty() && self.accept_rest.is_none());
         if work {
-            return Some(now);
+            return Some(self.ended);
         }
         let rest = if self.accepting.is_empty() { None } else { self.accept_rest };
         [self.role.poll_timeout(), self.timers.next(), rest].into_iter().flatten().min()

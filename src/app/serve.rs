@@ -2,12 +2,12 @@
 
 use super::App;
 use super::bridge;
-use super::conn::{Closing, Conn, Half, Mode};
+use super::conn::{Conn, Half, Mode};
 use super::translate;
 use crate::core::role::{HeadStep, Lost, Role};
 use crate::key::Key;
 use crate::limits::{CLOSING_POLL, EARLY_BYTES_MAX, HEAD_LEN_MAX, LINGER_TIMEOUT};
-use crate::net::sys::Sys;
+use crate::net::sys::{Sock, Sys};
 use crate::net::transport::{Fill, TransportError};
 use tautline_wire::CloseCode;
 
@@ -202,11 +202,17 @@ impl<S: Sys, R: Role> App<S, R> {
     pub(super) fn serve_closing(&mut self, key: Key) {
         let now = self.now;
         let Some(conn) = self.conns.get_mut(key) else { return };
-        let Mode::Closing(mut closing) = conn.mode else { return };
+        let Mode::Closing(closing) = &mut conn.mode else { return };
         if conn.transport.flush(&mut self.sys).is_err() {
             return self.discard_with_reset(key);
         }
-        let mut left = conn.transport.queued();
+        let read = conn.transport.queued() == 0 && self.sys.unsent(conn.transport.sock).unwrap_or(0) == 0;
+        if let Some(held) = closing.held.take_if(|_| read)
+            && conn.transport.send_payload(&mut self.sys, &held).is_err()
+        {
+            return self.discard_with_reset(key);
+        }
+        let mut left = conn.transport.queued() + closing.held.as_ref().map_or(0, Vec::len);
         if left == 0 {
             if !closing.reset && !closing.fin_sent {
                 closing.fin_sent = true;
@@ -214,7 +220,8 @@ impl<S: Sys, R: Role> App<S, R> {
                     return self.discard(key);
                 }
             }
-            let ended = conn.unix && conn.transport.io.hup || discard_input(&mut self.sys, conn);
+            let ended =
+                conn.unix && conn.transport.io.hup || discard_input(&mut self.sys, conn.transport.sock);
             left = self.sys.unsent(conn.transport.sock).unwrap_or(0);
             match (left == 0, closing.reset) {
                 (true, true) => return self.discard_with_reset(key),
@@ -224,10 +231,9 @@ impl<S: Sys, R: Role> App<S, R> {
             }
         }
         if left < closing.left {
-            closing = Closing { left, since: now, ..closing };
+            closing.since = now;
         }
-        closing.left = closing.left.max(left);
-        conn.mode = Mode::Closing(closing);
+        closing.left = left;
         if now.saturating_duration_since(closing.since) >= LINGER_TIMEOUT {
             return self.discard_with_reset(key);
         }
@@ -237,10 +243,10 @@ impl<S: Sys, R: Role> App<S, R> {
 
 /// Reads and drops what a peer still says: a close with unread bytes would reset what it has not read yet. True at
 /// the end of its bytes.
-fn discard_input<S: Sys>(sys: &mut S, conn: &mut Conn) -> bool {
+fn discard_input<S: Sys>(sys: &mut S, sock: Sock) -> bool {
     let mut chunk = [0; 16 * 1024];
     for _ in 0..16 {
-        match sys.read(conn.transport.sock, &mut chunk) {
+        match sys.read(sock, &mut chunk) {
             Ok(0) => return true,
             Ok(_) => {}
             Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,

@@ -82,8 +82,19 @@ fn the_200_comes_first_and_alone() {
         conn.write_all(b"220 banner\r\n").unwrap();
         let _gone = conn.read(&mut [0; 16]);
     });
-    for _ in 0..100 {
-        let mut client = rig.ask(&format!("127.0.0.1:{banner}"));
+    // One that is gone as soon as it has spoken.
+    let hasty = target(|mut conn| {
+        let _byte = conn.read(&mut [0; 1]);
+        conn.write_all(b"220 banner\r\n").unwrap();
+        socket2::SockRef::from(&conn).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    });
+    for port in [banner, hasty].repeat(50) {
+        let mut client = rig.ask(&format!("127.0.0.1:{port}"));
+        client.write_all(b"x").unwrap();
+        if port == hasty {
+            // The whole answer and the end of the tunnel are there before the client looks.
+            rig.wait_status("the tunnel is over", |status| number(status, "tunnels") == 0);
+        }
         let mut bytes = [0; 4096];
         let n = client.read(&mut bytes).unwrap();
         assert_eq!(&bytes[..n], ESTABLISHED);

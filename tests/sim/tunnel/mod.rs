@@ -26,7 +26,7 @@ fn echo_plan(tunnel: SocketAddr, upload: u64) -> ClientPlan {
         upload,
         early: 0,
         expects: Direction::Up,
-        pace: Pace::Fast,
+        pace: Pace::Full,
         ending: Ending::HalfClose,
     }
 }
@@ -62,7 +62,7 @@ fn bytes_are_exact(seed: u64, security: Security) -> crate::marks::Marks {
         assert!(done, "seed {seed}: {report:?}");
         assert_eq!(report.status, Some(200), "seed {seed}: {report:?}");
         assert_eq!((report.bytes_with_head, report.mismatch), (0, None), "seed {seed}: {report:?}");
-        assert_eq!(report.outcome, Outcome::Ended(End::Fin), "seed {seed}: {report:?}");
+        assert_eq!(report.outcome, Outcome::Ended(End::Eof), "seed {seed}: {report:?}");
         let expected = if plan.expects == Direction::Down { 5000 } else { plan.upload };
         assert_eq!((report.sent, report.received), (plan.upload, expected), "seed {seed}: {report:?}");
     }

@@ -20,6 +20,8 @@ use crate::actors::client::{Client, ClientPlan, ClientReport};
 use crate::actors::target::{Behaviour, Target, TargetReport};
 use crate::kernel::{HostId, NodeId};
 use crate::net::Path;
+use crate::quirks::Quirks;
+use crate::rng::Rng;
 use crate::sys::SimSys;
 use crate::world::{Node, World};
 
@@ -74,7 +76,9 @@ impl<R: Role> Node for Program<R> {
 
 impl Rig {
     pub(crate) fn new(seed: u64, security: Security) -> Self {
-        let mut world = World::new(seed);
+        // An accept that is aborted is a connection lost, at the target or the frontend: not what is tested here.
+        let quirks = Quirks { accept_abort_chance: 0, ..Quirks::draw(&mut Rng::new(seed)) };
+        let mut world = World::with_quirks(seed, quirks);
         let control_plane = world.host("cp", &[address("10.0.0.1")]);
         let targets = world.host("targets", &[address("10.0.0.9")]);
         let mut made = None;
@@ -136,7 +140,9 @@ impl Rig {
         for name in ["frontends", "pending_dials", "tunnels", "streams", "window_bytes"] {
             assert!(status.contains(&format!("\"{name}\": 0,")), "seed {seed}: {name} in {status}");
         }
-        let stalls = self.world.stalls();
+        // A target may be one that never reads.
+        let mut stalls = self.world.stalls();
+        stalls.retain(|stall| !stall.name.starts_with("target"));
         assert!(stalls.is_empty(), "seed {seed}: {stalls:?}");
         let before = self.world.events();
         self.world.run_for(Duration::from_secs(10));
