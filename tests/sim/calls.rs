@@ -86,7 +86,7 @@ impl Kernel {
             return Err(libc::EMFILE); // the connection stays, and no edge will tell of it
         }
         let Some((conn, side)) = queue.pop_front() else {
-            socket.edges.read_armed = true;
+            self.arm_edges(listener, true, false);
             return Err(libc::EAGAIN);
         };
         let Some(entry) = self.conns.get(conn) else { return Err(libc::ECONNABORTED) };
@@ -157,12 +157,10 @@ impl Kernel {
                 _ if end.receive.fin || end.phase == Phase::Dead => Ok(0),
                 _ => Err(libc::EAGAIN),
             };
-            if let Some(socket) = self.sockets.get_mut(key) {
-                if result == Err(libc::EAGAIN) {
-                    socket.edges.read_armed = true;
-                } else {
-                    socket.edges.read_ended = true;
-                }
+            if result == Err(libc::EAGAIN) {
+                self.arm_edges(key, true, false);
+            } else if let Some(socket) = self.sockets.get_mut(key) {
+                socket.edges.read_ended = true;
             }
             self.note("read end", [node.0 as u64, descriptor.into(), result.err().unwrap_or(0) as u64]);
             return result;
@@ -206,9 +204,7 @@ impl Kernel {
         }
         if most == 0 || end.phase == Phase::SynSent || refuse {
             let writable = entry.hints(side).writable;
-            if let Some(socket) = self.sockets.get_mut(key) {
-                socket.edges.write_armed = true;
-            }
+            self.arm_edges(key, false, true);
             if writable {
                 self.marks.hit("write refused with room");
                 self.raise_write(key);

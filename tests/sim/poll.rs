@@ -68,6 +68,16 @@ impl Kernel {
         self.wake(node, at);
     }
 
+    /// The owner saw `WouldBlock`: the next cause raises an edge for certain.
+    pub(crate) fn arm_edges(&mut self, key: Key, read: bool, write: bool) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        let edges = &mut socket.edges;
+        let news = (read && !edges.read_armed) || (write && !edges.write_armed);
+        edges.read_armed |= read;
+        edges.write_armed |= write;
+        self.processes[socket.process.0].activity += u64::from(news);
+    }
+
     /// From now on edges are reported; what is true already is one.
     pub(crate) fn register_socket(&mut self, key: Key, token: u64) {
         let Some(socket) = self.sockets.get_mut(key) else { return };

@@ -29,15 +29,18 @@ impl SimSys {
         self.node
     }
 
-    /// A call that may change what the program wants next. Nothing works for a process that has ended.
+    /// A call that may change what the program wants next; one that was only told to wait does not (the
+    /// kernel counts it if that armed an edge). Nothing works for a process that has ended.
     fn act<T>(&self, call: impl FnOnce(&mut Kernel, NodeId) -> Result<T, i32>) -> io::Result<T> {
         let mut kernel = self.kernel.borrow_mut();
-        let process = &mut kernel.processes[self.node.0];
-        if !process.alive {
+        if !kernel.processes[self.node.0].alive {
             return Err(error(libc::EBADF));
         }
-        process.activity += 1;
-        call(&mut kernel, self.node).map_err(error)
+        let result = call(&mut kernel, self.node);
+        if !matches!(result, Err(libc::EAGAIN)) {
+            kernel.processes[self.node.0].activity += 1;
+        }
+        result.map_err(error)
     }
 
     /// A call that only asks.
