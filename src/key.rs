@@ -177,9 +177,8 @@ impl<T> KeyMap<T> {
     /// All values in slot order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            slot.as_ref().map(|(generation, value)| {
-                (Key { index: index as u32, generation: *generation }, value)
-            })
+            slot.as_ref()
+                .map(|(generation, value)| (Key { index: index as u32, generation: *generation }, value))
         })
     }
 }

@@ -108,6 +108,15 @@ impl Timers {
         self.retries += 1;
     }
 
+    /// The handshake is done.
+    pub(crate) fn established(&mut self, now: Duration) {
+        if let Some((_, sent)) = self.sample.take() {
+            self.on_sample(now.saturating_sub(sent));
+        }
+        self.retransmit_at = None;
+        self.backoff = 0;
+    }
+
     pub(crate) fn on_sample(&mut self, rtt: Duration) {
         match self.smoothed_rtt {
             None => {
@@ -124,11 +133,8 @@ impl Timers {
     pub(crate) fn configure(&mut self, class: Class) {
         match class {
             Class::Link(liveness) => {
-                self.keepalive = Some((
-                    liveness.keepalive_idle,
-                    liveness.keepalive_interval,
-                    liveness.keepalive_count,
-                ));
+                self.keepalive =
+                    Some((liveness.keepalive_idle, liveness.keepalive_interval, liveness.keepalive_count));
                 self.user_timeout = Some(liveness.user_timeout);
                 self.rto_max = RTO_MAX_LINK;
             }

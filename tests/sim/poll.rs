@@ -185,6 +185,11 @@ impl Kernel {
     /// When the next event of `node` may be delivered.
     pub(crate) fn next_due_at(&self, node: NodeId) -> Option<Duration> {
         let process = &self.processes[node.0];
-        process.pending.iter().filter_map(|key| self.sockets.get(*key)).map(|socket| socket.edges.due_at).min()
+        process
+            .pending
+            .iter()
+            .filter_map(|key| self.sockets.get(*key))
+            .map(|socket| socket.edges.due_at)
+            .min()
     }
 }

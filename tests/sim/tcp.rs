@@ -18,9 +18,14 @@ const HEADERS_LEN: usize = 52;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Packet {
     Syn,
-    SynAck { window_edge: u64 },
+    SynAck {
+        window_edge: u64,
+    },
     Data(Segment),
-    Ack { ack: u64, window_edge: u64 },
+    Ack {
+        ack: u64,
+        window_edge: u64,
+    },
     /// Asks for an acknowledgement: keepalive, or a closed window.
     Probe,
     Rst,
@@ -142,7 +147,8 @@ impl Kernel {
         let (forgotten, host) = (entry.forgotten, entry.ends[from].host);
         let (expected, absent) = (entry.ends[to].host, entry.ends[to].phase == Phase::Absent);
         let there = self.route(host, entry.ends[to].address.ip()).filter(|there| self.hosts[there.0].up);
-        let Some(there) = there.filter(|there| !forgotten && !(host != *there && self.net.path(host, *there).cut))
+        let Some(there) =
+            there.filter(|there| !forgotten && !(host != *there && self.net.path(host, *there).cut))
         else {
             self.marks.hit("packet dropped");
             self.note("lost late", [number, from as u64, packet.len() as u64]);
@@ -236,8 +242,7 @@ impl Kernel {
         let end = &mut entry.ends[side];
         end.phase = Phase::Open;
         end.send.window_edge = window_edge;
-        end.timers.retransmit_at = None;
-        end.timers.backoff = 0;
+        end.timers.established(self.now);
         self.send_ack(conn, side);
         if let Some(socket) = self.socket_of(conn, side) {
             self.raise_write(socket);
@@ -268,8 +273,7 @@ impl Kernel {
         let end = &mut entry.ends[side];
         end.phase = Phase::Open;
         end.owner = Owner::Queued(listener);
-        end.timers.retransmit_at = None;
-        end.timers.backoff = 0;
+        end.timers.established(self.now);
         self.raise_read(listener);
         self.on_packet(conn, side, packet);
     }
@@ -458,9 +462,6 @@ impl Kernel {
             Phase::SynReceived | Phase::Open if end.receive.fin => libc::EPIPE,
             Phase::SynReceived | Phase::Open => libc::ECONNRESET,
         };
-        if matches!(end.owner, Owner::Queued(_)) {
-            self.marks.hit("reset in the accept queue");
-        }
         self.die(conn, side, errno);
         self.reap(conn);
     }
@@ -473,6 +474,9 @@ impl Kernel {
         end.phase = Phase::Dead;
         end.error = Some(errno);
         end.send.purge();
+        if matches!(end.owner, Owner::Queued(_)) {
+            self.marks.hit("reset in the accept queue");
+        }
         self.note("dead", [number, side as u64, errno as u64]);
         if let Some(socket) = self.socket_of(conn, side) {
             self.raise_gone(socket);

@@ -30,8 +30,7 @@ impl Kernel {
         ends[0].send.capacity = self.draw_buffer(node);
         ends[1].send.capacity = self.draw_buffer(server);
         ends[1].owner = Owner::Queued(listener);
-        let conn =
-            Conn { transport: Transport::Unix, ends, forgotten: false, arrival: [self.now; 2] };
+        let conn = Conn { transport: Transport::Unix, ends, forgotten: false, arrival: [self.now; 2] };
         let conn = self.conns.insert(conn);
         let (descriptor, socket) = self.open_socket(node, Kind::Stream { conn, side: 0 });
         if let Some(conn) = self.conns.get_mut(conn) {

@@ -196,7 +196,10 @@ impl World {
     pub(crate) fn at_rest(&self) -> bool {
         let kernel = self.kernel.borrow();
         let resting = |process: &Process| {
-            !process.alive || process.frozen || !process.driven || (process.resting && process.pending.is_empty())
+            !process.alive
+                || process.frozen
+                || !process.driven
+                || (process.resting && process.pending.is_empty())
         };
         self.actions.is_empty() && kernel.in_flight == 0 && kernel.processes.iter().all(resting)
     }
@@ -207,7 +210,8 @@ impl World {
         let action = self.actions.first_key_value().map(|(at, _)| at.0);
         let event = kernel.next_event_at();
         let wake = kernel.wakes.first().map(|(at, _)| *at);
-        let Some(next) = [action, event, wake].into_iter().flatten().min().filter(|next| *next <= limit) else {
+        let Some(next) = [action, event, wake].into_iter().flatten().min().filter(|next| *next <= limit)
+        else {
             kernel.now = kernel.now.max(limit);
             return false;
         };

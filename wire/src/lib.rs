@@ -11,7 +11,8 @@ pub use decoder::{Decoder, Item, Limits};
 pub use encode::{encode_control, encode_data_header};
 pub use error::DecodeError;
 pub use frame::{
-    Close, CloseCode, Control, DialCode, DialFailure, DialReq, DialRsp, GoAway, GoAwayCode, Hello, Welcome, Window,
+    Close, CloseCode, Control, DialCode, DialFailure, DialReq, DialRsp, GoAway, GoAwayCode, Hello, Welcome,
+    Window,
 };
 pub use header::{FLAG_CRITICAL, FLAG_FIN, FrameType, HEADER_LEN, Header};
 

@@ -89,7 +89,10 @@ enum Stage {
     /// A TCP connect is under way.
     Connecting,
     /// The request waits to be written.
-    Asking { request: Vec<u8>, written: usize },
+    Asking {
+        request: Vec<u8>,
+        written: usize,
+    },
     Waiting,
     /// Another answer than 200.
     Refused,
@@ -340,7 +343,11 @@ impl Node for Client {
         match self.leaves(now) {
             None => ControlFlow::Continue(()),
             Some(abort) => {
-                if abort { self.sys.abort(sock) } else { self.sys.close(sock) }
+                if abort {
+                    self.sys.abort(sock)
+                } else {
+                    self.sys.close(sock)
+                }
                 self.end(Outcome::Left, now)
             }
         }

@@ -181,8 +181,7 @@ impl Target {
         let Some(accepted) = self.accepted.get_mut(&token) else { return };
         let session = &mut accepted.session;
         session.work(&mut self.sys, now);
-        let resets =
-            matches!(self.behaviour, Behaviour::Resetter { after } if session.received() >= after);
+        let resets = matches!(self.behaviour, Behaviour::Resetter { after } if session.received() >= after);
         let Some(accepted) = self.accepted.get(&token) else { return };
         let (session, index) = (&accepted.session, accepted.index);
         let closes = self.closes(session);
