@@ -108,6 +108,15 @@ impl Timers {
         self.retries += 1;
     }
 
+    /// The handshake is done.
+    pub(crate) fn established(&mut self, now: Duration) {
+        if let Some((_, sent)) = self.sample.take() {
+            self.on_sample(now.saturating_sub(sent));
+        }
+        self.retransmit_at = None;
+        self.backoff = 0;
+    }
+
     pub(crate) fn on_sample(&mut self, rtt: Duration) {
         match self.smoothed_rtt {
             None => {

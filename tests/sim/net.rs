@@ -19,7 +19,8 @@ pub(crate) struct Path {
     pub(crate) packet_max: Option<usize>,
     /// A partition: everything vanishes.
     pub(crate) cut: bool,
-    busy_until: Duration,
+    /// The last byte that was put on it leaves then.
+    pub(crate) busy_until: Duration,
 }
 
 impl Default for Path {

@@ -47,10 +47,6 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(crate) fn room(&self) -> usize {
-        self.capacity.saturating_sub(self.bytes.len())
-    }
-
     fn data_end(&self) -> u64 {
         self.base + self.bytes.len() as u64
     }

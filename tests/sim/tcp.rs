@@ -242,8 +242,7 @@ impl Kernel {
         let end = &mut entry.ends[side];
         end.phase = Phase::Open;
         end.send.window_edge = window_edge;
-        end.timers.retransmit_at = None;
-        end.timers.backoff = 0;
+        end.timers.established(self.now);
         self.send_ack(conn, side);
         if let Some(socket) = self.socket_of(conn, side) {
             self.raise_write(socket);
@@ -274,8 +273,7 @@ impl Kernel {
         let end = &mut entry.ends[side];
         end.phase = Phase::Open;
         end.owner = Owner::Queued(listener);
-        end.timers.retransmit_at = None;
-        end.timers.backoff = 0;
+        end.timers.established(self.now);
         self.raise_read(listener);
         self.on_packet(conn, side, packet);
     }
@@ -464,9 +462,6 @@ impl Kernel {
             Phase::SynReceived | Phase::Open if end.receive.fin => libc::EPIPE,
             Phase::SynReceived | Phase::Open => libc::ECONNRESET,
         };
-        if matches!(end.owner, Owner::Queued(_)) {
-            self.marks.hit("reset in the accept queue");
-        }
         self.die(conn, side, errno);
         self.reap(conn);
     }
@@ -479,6 +474,9 @@ impl Kernel {
         end.phase = Phase::Dead;
         end.error = Some(errno);
         end.send.purge();
+        if matches!(end.owner, Owner::Queued(_)) {
+            self.marks.hit("reset in the accept queue");
+        }
         self.note("dead", [number, side as u64, errno as u64]);
         if let Some(socket) = self.socket_of(conn, side) {
             self.raise_gone(socket);

@@ -21,6 +21,8 @@ impl Kernel {
         let Some(entry) = self.conns.get_mut(conn) else { return };
         let timers = &mut entry.ends[side].timers;
         timers.retransmit_at = Some(now + timers.rto_backed_off());
+        // The handshake is the first sample, unless it was repeated.
+        timers.sample = (timers.retries == 0).then_some((0, now));
         self.arm(conn, side);
     }
 
@@ -82,7 +84,7 @@ impl Kernel {
         let retries = if end.owner == Owner::Nobody { ORPHAN_RETRIES } else { RETRIES };
         let too_long = match timers.user_timeout {
             Some(limit) => now.saturating_sub(timers.stalled_since) >= limit,
-            None => timers.retries > retries,
+            None => timers.retries >= retries,
         };
         if too_long {
             self.marks.hit("retransmission gave up");

@@ -139,7 +139,7 @@ impl Session {
             Pace::Stop { after } => (after - self.checker.received()).min(CHUNK_LEN as u64) as usize,
         };
         match sys.read(self.sock, &mut buffer[..len]) {
-            Ok(0) => self.end = End::Eof,
+            Ok(0) => self.end = self.clean_or_reset(),
             Ok(len) => self.take(&buffer[..len]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.readable = false;
@@ -149,6 +149,14 @@ impl Session {
             Err(error) => self.end = End::Failed(error.kind()),
         }
         true
+    }
+
+    /// A socket reports its error once. If a write took it, the reads that follow end like a clean EOF.
+    const fn clean_or_reset(&self) -> End {
+        match self.write_error {
+            None | Some(ErrorKind::BrokenPipe) => End::Eof,
+            Some(kind) => End::Failed(kind),
+        }
     }
 
     fn may_write(&self) -> bool {

@@ -110,6 +110,17 @@ fn an_abort_is_a_reset_on_tcp_and_a_close_on_a_unix_socket() {
 }
 
 #[test]
+fn a_reset_is_reported_once_and_whoever_writes_first_hides_it_from_reads() {
+    let mut pair = Pair::tcp();
+    pair.client.write(10).unwrap();
+    pair.pass();
+    pair.client.sys.abort(pair.client.sock);
+    pair.pass();
+    assert_eq!(outcome(pair.server.write(1)), RESET);
+    assert_eq!((pair.server.read().unwrap(), pair.server.read().unwrap()), (10, 0), "as if it were whole");
+}
+
+#[test]
 fn bytes_sent_to_a_closed_socket_reset_what_it_still_had_to_send() {
     let mut pair = Pair::tcp();
     // The server reads nothing, so the client's kernel keeps what does not fit.
