@@ -148,7 +148,7 @@ impl Kernel {
         let (expected, absent) = (entry.ends[to].host, entry.ends[to].phase == Phase::Absent);
         let there = self.route(host, entry.ends[to].address.ip()).filter(|there| self.hosts[there.0].up);
         let Some(there) =
-            there.filter(|there| !forgotten && !(host != *there && self.net.path(host, *there).cut))
+            there.filter(|there| !(forgotten || host != *there && self.net.path(host, *there).cut))
         else {
             self.marks.hit("packet dropped");
             self.note("lost late", [number, from as u64, packet.len() as u64]);
