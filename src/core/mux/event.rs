@@ -131,7 +131,7 @@ pub enum LinkEvent {
 /// Where received payload goes.
 pub trait DataSink {
     /// Takes all of `bytes` (the window bounds them), and the end of the direction with `fin`. Returns how many
-    /// bytes the socket took at once; the rest is reported later by [`Link::consumed`].
+    /// bytes the socket took at once; the rest is reported later by [`super::Link::consumed`].
     fn deliver(&mut self, owner: Key, bytes: &[u8], fin: bool) -> usize;
 }
 
@@ -140,7 +140,7 @@ pub trait DataSink {
 pub enum Pulled {
     /// So many bytes, never 0; there may be more.
     Bytes(usize),
-    /// Nothing now; [`Link::source_ready`] follows.
+    /// Nothing now; [`super::Link::source_ready`] follows.
     Blocked,
     /// End of the direction.
     Fin,
