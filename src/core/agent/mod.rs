@@ -18,8 +18,7 @@ use tautline_wire::{GoAway, GoAwayCode};
 use self::target::TargetDial;
 use self::uplink::{Backoff, Uplink};
 use super::connect::Failure;
-use super::http::head::Head;
-use super::http::{Answer, Route, answer};
+use super::http::{self, admin::respond};
 use super::ids::{JobId, StreamKey};
 use super::metrics::AgentMetrics;
 use super::mux::{Link, LinkError, LinkEvent, LinkStats, LivenessConfig, WindowBudget};
@@ -340,18 +339,9 @@ impl Role for Agent {
     }
 
     fn admin(&self, now: Instant, head: &[u8], process: &dyn Fn() -> ProcessReport) -> AdminStep {
-        let request = match super::http::head::parse(head) {
-            Head::Partial => return AdminStep::More,
-            Head::Bad(status) => return AdminStep::Answer(answer::error(status, "")),
-            Head::Complete { request, .. } => request,
-        };
-        let page = match Route::of(&request.target) {
-            Route::Health => Answer::healthy(),
-            Route::Ready { verbose } => Answer::readiness(super::http::Role::Agent, self.is_ready(), verbose),
-            Route::Metrics => Answer::metrics(self.render_metrics(&process())),
-            Route::Status => Answer::json(self.render_status(now, &process())),
-            Route::NotFound => Answer::not_found(),
-        };
-        AdminStep::Answer(page.to_bytes(request.method))
+        let metrics = || self.render_metrics(&process());
+        let status = || self.render_status(now, &process());
+        respond(head, http::Role::Agent, self.is_ready(), metrics, status)
+            .map_or(AdminStep::More, AdminStep::Answer)
     }
 }

@@ -3,7 +3,8 @@
 //! Both ports of both roles serve the same pages. (Konnectivity's agent redirects `/metrics` from its admin
 //! port to its health port; here both simply answer.)
 
-use crate::core::http::answer::{TEXT, page};
+use crate::core::http::answer::{TEXT, error, page};
+use crate::core::http::head::{Head, parse};
 use crate::core::http::{Method, Status};
 
 /// `Content-Type` of `/metrics`.
@@ -123,6 +124,30 @@ impl Answer {
     pub fn to_bytes(&self, method: Method) -> Vec<u8> {
         page(self.status, self.content_type, "", &self.body, method)
     }
+}
+
+/// The answer to the bytes of a request head; `None` while it is not complete. The pages are made only if they are
+/// asked for.
+pub fn respond(
+    head: &[u8],
+    role: Role,
+    ready: bool,
+    metrics: impl FnOnce() -> String,
+    status: impl FnOnce() -> String,
+) -> Option<Vec<u8>> {
+    let request = match parse(head) {
+        Head::Partial => return None,
+        Head::Bad(status) => return Some(error(status, "")),
+        Head::Complete { request, .. } => request,
+    };
+    let page = match Route::of(&request.target) {
+        Route::Health => Answer::healthy(),
+        Route::Ready { verbose } => Answer::readiness(role, ready, verbose),
+        Route::Metrics => Answer::metrics(metrics()),
+        Route::Status => Answer::json(status()),
+        Route::NotFound => Answer::not_found(),
+    };
+    Some(page.to_bytes(request.method))
 }
 
 #[cfg(test)]

@@ -19,9 +19,10 @@ use tautline_wire::{CloseCode, DialFailure, GoAway, GoAwayCode};
 use self::backend::{Backend, Backends};
 use self::dial::{Dial, Outcome};
 use super::connect::Failure;
+use super::http::admin::respond;
 use super::http::head::{Head, HeadReader};
 use super::http::target::Target;
-use super::http::{Answer, Method, Route, Status, answer, dial_status};
+use super::http::{self, Method, Status, answer, dial_status};
 use super::ids::{JobId, StreamKey};
 use super::metrics::{ClosedBy, DialFailureReason, ServerMetrics};
 use super::mux::{Link, LinkError, LivenessConfig, Origin, StreamEnd, WindowBudget};
@@ -385,7 +386,7 @@ impl Role for Server {
         match reader.advance(bytes) {
             Head::Partial => HeadStep::More,
             Head::Bad(status) => {
-                let what = super::http::head::looks_like(bytes).unwrap_or("not an HTTP CONNECT request");
+                let what = http::head::looks_like(bytes).unwrap_or("not an HTTP CONNECT request");
                 self.refuse(now, conn, status, what);
                 HeadStep::Answered
             }
@@ -504,20 +505,9 @@ impl Role for Server {
     }
 
     fn admin(&self, now: Instant, head: &[u8], process: &dyn Fn() -> ProcessReport) -> AdminStep {
-        let request = match super::http::head::parse(head) {
-            Head::Partial => return AdminStep::More,
-            Head::Bad(status) => return AdminStep::Answer(answer::error(status, "")),
-            Head::Complete { request, .. } => request,
-        };
-        let page = match Route::of(&request.target) {
-            Route::Health => Answer::healthy(),
-            Route::Ready { verbose } => {
-                Answer::readiness(super::http::Role::Server, self.is_ready(), verbose)
-            }
-            Route::Metrics => Answer::metrics(self.render_metrics(&process())),
-            Route::Status => Answer::json(self.render_status(now, &process())),
-            Route::NotFound => Answer::not_found(),
-        };
-        AdminStep::Answer(page.to_bytes(request.method))
+        let metrics = || self.render_metrics(&process());
+        let status = || self.render_status(now, &process());
+        respond(head, http::Role::Server, self.is_ready(), metrics, status)
+            .map_or(AdminStep::More, AdminStep::Answer)
     }
 }
