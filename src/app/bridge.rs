@@ -15,8 +15,8 @@ pub(super) struct Bridge<'a, S> {
     pub(super) conns: &'a mut Slots<Conn>,
     /// For TLS frontends: where ciphertext is read to.
     pub(super) scratch: &'a mut [u8],
-    /// Connections that broke while they were written to; they are looked at when the link is free again.
-    pub(super) broken: &'a mut Vec<Key>,
+    /// Connections with something left to do; they are served when the link is free again.
+    pub(super) unserved: &'a mut Vec<Key>,
 }
 
 impl<S: Sys> DataSink for Bridge<'_, S> {
@@ -31,11 +31,10 @@ impl<S: Sys> DataSink for Bridge<'_, S> {
             transport.close_notify();
         }
         if tunnel.write == Half::Finished {
-            let taken_now = flush(self.sys, conn);
-            return taken + taken_now;
+            return taken + flush(self.sys, conn);
         }
         if tunnel.write == Half::Dead {
-            self.broken.push(owner);
+            self.unserved.push(owner);
         }
         taken
     }
@@ -49,11 +48,11 @@ impl<S: Sys> DataSource for Bridge<'_, S> {
             return Pulled::Blocked;
         }
         let result = conn.transport.read(self.sys, self.scratch, into);
-        if conn.transport.is_tls() {
-            // TLS may have had something to answer.
-            flush(self.sys, conn);
+        if conn.transport.is_tls() && conn.transport.queued() > 0 {
+            // TLS may have something to answer. It is sent when the link is free: what the socket then takes of
+            // payload must be counted, and only the owner of the link can.
+            self.unserved.push(owner);
         }
-        let Mode::Tunnel(tunnel) = &mut conn.mode else { return Pulled::Blocked };
         match result {
             Ok((Fill::Progress, 0) | (Fill::Blocked, _)) => {
                 // Half a record: the latch still tells whether more is there.

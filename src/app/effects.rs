@@ -63,10 +63,8 @@ impl<S: Sys, R: Role> App<S, R> {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.mode = Mode::Link;
             self.start_client_tls(key);
+            // If it still stands in the other queue, its turn there sends it on to the links.
             self.enqueue(key);
-            if self.conns.get(key).is_some_and(|conn| conn.queued && !self.links.contains(&key)) {
-                self.links.push_back(key);
-            }
         }
     }
 

@@ -107,7 +107,7 @@ impl<S: Sys, R: Role> App<S, R> {
                 sys: &mut self.sys,
                 conns: &mut self.conns,
                 scratch: &mut self.tunnel_buffer,
-                broken: &mut self.broken,
+                unserved: &mut self.unserved,
             };
             match link.handle_bytes(self.now, bytes, budget, &mut sink) {
                 Ok(n) => bytes = &bytes[n..],
@@ -120,10 +120,14 @@ impl<S: Sys, R: Role> App<S, R> {
             self.role.on_link_activity(self.now, key);
             self.pump();
         }
-        while let Some(broken) = self.broken.pop() {
-            self.enqueue(broken);
-        }
+        self.enqueue_unserved();
         true
+    }
+
+    fn enqueue_unserved(&mut self) {
+        while let Some(key) = self.unserved.pop() {
+            self.enqueue(key);
+        }
     }
 
     fn link_secured(&mut self, key: Key) {
@@ -193,9 +197,10 @@ impl<S: Sys, R: Role> App<S, R> {
                 sys: &mut self.sys,
                 conns: &mut self.conns,
                 scratch: &mut self.tunnel_buffer,
-                broken: &mut self.broken,
+                unserved: &mut self.unserved,
             };
             link.poll_transmit(self.now, budget, &mut source, &mut self.transmit);
+            self.enqueue_unserved();
             written += self.transmit.filled().len();
             if let Some(conn) = self.conns.get_mut(key)
                 && !self.transmit.filled().is_empty()

@@ -73,8 +73,8 @@ pub struct App<S: Sys, R: Role> {
     accepting: VecDeque<Key>,
     /// Listeners out of descriptors rest until then.
     accept_rest: Option<Instant>,
-    /// Tunnels whose socket broke under a write.
-    broken: Vec<Key>,
+    /// Tunnels that a link left with something to do.
+    unserved: Vec<Key>,
     timers: TimerQueue<Key>,
     connects: HashMap<JobId, Key>,
     ready: Vec<Ready>,
@@ -104,7 +104,7 @@ impl<S: Sys, R: Role> App<S, R> {
             dirty: VecDeque::new(),
             accepting: VecDeque::new(),
             accept_rest: None,
-            broken: Vec::new(),
+            unserved: Vec::new(),
             timers: TimerQueue::default(),
             connects: HashMap::new(),
             ready: Vec::new(),

@@ -16,7 +16,7 @@ const TCP_RTO_MAX_MS: libc::c_int = 44;
 const ADDRESSES_MAX: usize = 256;
 
 /// SIOCOUTQ: what a socket wrote and its peer has not taken. Bytes on TCP; on a Unix socket the memory of the
-/// buffers, which is 0 exactly when the peer read everything.
+/// buffers, which falls to 0 when the peer has read everything (and may be 1 for a moment before).
 ///
 /// # Errors
 /// As ioctl(2).

@@ -142,6 +142,8 @@ impl Agent {
         if let Some(suppressed) = self.limit.pass(now, kind, None) {
             let text = if suppressed > 0 { format!("{text} suppressed={suppressed}") } else { text };
             self.note(level, text);
+        } else {
+            self.metrics.common.log_lines_suppressed.inc();
         }
     }
 

@@ -1,7 +1,5 @@
 //! What both roles count.
 
-use tautline_wire::CloseCode;
-
 use super::frames::FrameCounters;
 use super::text::{Float, Kind, Text};
 use super::types::{Counter, DETECTION, DIAL, Histogram, LabelledCounter, ROUND_TRIP};
@@ -13,7 +11,7 @@ pub struct CommonMetrics {
     pub bytes_to_target: Counter,
     /// Payload bytes that went towards clients.
     pub bytes_to_client: Counter,
-    /// Ends of tunnels by who closed ([`ClosedBy::label`]) and reason ([`close_label`]).
+    /// Ends of tunnels by who closed ([`ClosedBy::label`]) and reason ([`tautline_wire::CloseCode::name`], or why the link is gone).
     pub tunnels_closed: LabelledCounter<2>,
     /// Failed dials by [`crate::core::http::dial_status::label`].
     pub dial_errors: LabelledCounter<1>,
@@ -96,20 +94,6 @@ impl ClosedBy {
             Self::Server => "server",
             Self::Agent => "agent",
         }
-    }
-}
-
-/// The label `reason` of a tunnel's end.
-#[must_use]
-pub const fn close_label(code: CloseCode) -> &'static str {
-    match code {
-        CloseCode::Other => "other",
-        CloseCode::Normal => "normal",
-        CloseCode::Reset => "reset",
-        CloseCode::TimedOut => "timed_out",
-        CloseCode::Cancelled => "cancelled",
-        CloseCode::Shutdown => "shutdown",
-        CloseCode::Protocol => "protocol",
     }
 }
 

@@ -17,7 +17,7 @@ mod text;
 mod types;
 
 pub use agent::{AgentGauges, AgentMetrics};
-pub use common::{ClosedBy, CommonMetrics, ProcessStats, close_label};
+pub use common::{ClosedBy, CommonMetrics, ProcessStats};
 pub use frames::{Direction, FrameCounters, frame_name};
 pub use server::{DialFailureReason, ServerGauges, ServerMetrics};
 pub use types::{Counter, Histogram, LABEL_SETS_MAX, LabelledCounter};

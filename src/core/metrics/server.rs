@@ -216,7 +216,7 @@ mod tests {
     use tautline_wire::{CloseCode, FrameType};
 
     use super::super::checker::check;
-    use super::super::{ClosedBy, Direction, close_label};
+    use super::super::{ClosedBy, Direction};
     use super::*;
 
     const PREFIX: &str = "konnectivity_network_proxy_server_";
@@ -286,7 +286,7 @@ mod tests {
         common.frames.count(Direction::Received, FrameType::Data);
         common.frames.count(Direction::Sent, FrameType::Ping);
         common.stream_errors.inc(["from_agent", "Unavailable", "Unknown"]);
-        common.tunnel_closed(ClosedBy::AgentLost, close_label(CloseCode::Reset));
+        common.tunnel_closed(ClosedBy::AgentLost, CloseCode::Reset.name());
         common.dial_errors.inc(["refused"]);
         common.bytes_to_client.add(1 << 40);
         common.links_down.inc(["peer_silent"]);

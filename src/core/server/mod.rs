@@ -115,6 +115,8 @@ impl Server {
         if let Some(suppressed) = self.limit.pass(now, kind, None) {
             let text = if suppressed > 0 { format!("{text} suppressed={suppressed}") } else { text };
             self.note(level, text);
+        } else {
+            self.metrics.common.log_lines_suppressed.inc();
         }
     }
 
