@@ -185,6 +185,10 @@ impl<S: Sys, R: Role> App<S, R> {
         if taken > 0 {
             mux.consumed(stream, taken);
         }
+        let orphaned = *unix && reading && tunnel.write == Half::Dead;
+        if orphaned {
+            mux.source_gone(stream, self.now);
+        }
         if gone {
             // Both halves are over at this end, and no read will tell.
             mux.end_here(stream, budget, code);
@@ -192,7 +196,7 @@ impl<S: Sys, R: Role> App<S, R> {
             mux.source_ready(stream);
         }
         self.mark_dirty(link);
-        if gone {
+        if gone || orphaned {
             self.role.on_link_activity(self.now, link);
             self.pump();
         }

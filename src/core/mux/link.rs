@@ -22,7 +22,10 @@ use super::transmit::TransmitBuf;
 use crate::core::ids::StreamKey;
 use crate::core::metrics::Direction;
 use crate::key::Key;
-use crate::limits::{CONTROL_BACKLOG_MAX, HALF_CLOSED_IDLE_TIMEOUT, STREAM_QUANTUM};
+use crate::limits::{CONTROL_BACKLOG_MAX, HALF_CLOSED_IDLE_TIMEOUT, LINGER_TIMEOUT, STREAM_QUANTUM};
+
+/// All streams of a link are looked through at most this often.
+const SWEEP_PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// Which end of the link this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +69,7 @@ pub struct Link {
     /// What the peer announced for each new stream.
     peer_window: u32,
     peer_data_len_max: u32,
-    /// When half-closed streams are looked through.
+    /// When streams are looked through for those that nothing moves any more.
     next_sweep: Instant,
     stats: LinkStats,
 }
@@ -193,6 +196,17 @@ impl Link {
         if let Some(entry) = self.streams.get_mut(stream) {
             entry.source_ready = true;
             self.streams.schedule(stream);
+        }
+    }
+
+    /// The peer of the socket of `stream` is gone, and will take nothing more; what it left to read still goes to
+    /// the other end. It is given up when none of it moves for [`LINGER_TIMEOUT`].
+    pub fn source_gone(&mut self, stream: StreamKey, now: Instant) {
+        if let Some(entry) = self.streams.get_mut(stream)
+            && entry.orphaned.is_none()
+        {
+            entry.orphaned = Some(now);
+            self.next_sweep = self.next_sweep.min(now + LINGER_TIMEOUT);
         }
     }
 
@@ -506,6 +520,7 @@ impl Link {
                     debug_assert!(n > 0 && n <= max);
                     stream.send_window.spend(n as u32);
                     stream.last_active = now;
+                    stream.orphaned = stream.orphaned.map(|_| now);
                     out.commit(encode_data_header(key.id, n as u32, false), n);
                     self.stats.frames.count(Direction::Sent, FrameType::Data);
                     self.stats.bytes_sent += n as u64;
@@ -534,7 +549,7 @@ impl Link {
     /// The peer is dead; the link must end.
     pub fn handle_timeout(&mut self, now: Instant, budget: &mut WindowBudget) -> Result<(), LinkError> {
         if now >= self.next_sweep {
-            self.sweep_half_closed(now, budget);
+            self.sweep_idle(now, budget);
         }
         if self.phase != Phase::Open {
             return Ok(());
@@ -547,17 +562,18 @@ impl Link {
         Ok(())
     }
 
-    /// A half-closed stream may wait long for its other half, but not for ever (a peer may have vanished).
-    fn sweep_half_closed(&mut self, now: Instant, budget: &mut WindowBudget) {
+    /// A half-closed stream may wait long for its other half, but not for ever (a peer may have vanished); one
+    /// whose socket is gone waits as long as a closing socket.
+    fn sweep_idle(&mut self, now: Instant, budget: &mut WindowBudget) {
         self.next_sweep = now + HALF_CLOSED_IDLE_TIMEOUT / 4;
-        let idle: Vec<StreamKey> = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| {
-                stream.half_closed() && now >= stream.last_active + HALF_CLOSED_IDLE_TIMEOUT
-            })
-            .map(|(key, _)| key)
-            .collect();
+        let mut idle = Vec::new();
+        for (key, stream) in self.streams.iter() {
+            match stream.idle_deadline() {
+                Some(at) if at <= now => idle.push(key),
+                Some(at) => self.next_sweep = self.next_sweep.min(at.max(now + SWEEP_PAUSE_MIN)),
+                None => {}
+            }
+        }
         for key in idle {
             self.end(key, StreamEnd::ClosedHere(CloseCode::TimedOut), budget);
             self.queue(&Control::CloseReq(Close { stream: key.id, code: CloseCode::TimedOut }));
@@ -567,7 +583,7 @@ impl Link {
     /// When [`Link::handle_timeout`] wants to be called, and what for.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        let sweep = (self.streams.len() > 0).then_some((self.next_sweep, "half-closed"));
+        let sweep = (self.streams.len() > 0).then_some((self.next_sweep, "idle streams"));
         let liveness = if self.phase == Phase::Open { self.liveness.poll_timeout() } else { None };
         [sweep, liveness].into_iter().flatten().min_by_key(|(at, _)| *at)
     }

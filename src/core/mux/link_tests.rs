@@ -403,6 +403,34 @@ fn half_closed_and_silent_for_an_hour_is_cut() {
     assert_eq!(pair.server.take_events(), [cut], "and a stream that is open both ways stays");
 }
 
+/// Bytes of a client that left still reach a slow target; a target that takes nothing does not keep them for ever.
+#[test]
+fn bytes_of_a_socket_that_is_gone_wait_as_long_as_they_move() {
+    let mut pair = Pair::new();
+    let (there, here) = pair.open(1);
+    pair.agent.sockets.stuck.insert(key(1));
+    pair.server.write(there, key(1), &pattern(3 * WINDOW), None);
+    pair.run();
+    pair.server.link.source_gone(there, pair.now);
+    pair.server.link.source_gone(there, pair.now + LINGER_TIMEOUT / 2);
+    let sweep = |pair: &mut Pair| {
+        pair.server.receive(pair.now, &control(&Control::Pong(0))).unwrap();
+        pair.server.link.handle_timeout(pair.now, &mut pair.server.budget).unwrap();
+        pair.server.take_events()
+    };
+    pair.now += LINGER_TIMEOUT - Duration::from_secs(1);
+    pair.agent.link.consumed(here, WINDOW);
+    pair.run();
+    assert_eq!(Pair::received(&pair.agent, 1), 2 * WINDOW);
+    pair.now += LINGER_TIMEOUT - Duration::from_secs(1);
+    assert_eq!(sweep(&mut pair), [], "some moved");
+    pair.now += Duration::from_secs(1);
+    assert_eq!(sweep(&mut pair), [ended(1, there, StreamEnd::ClosedHere(CloseCode::TimedOut))]);
+    pair.run();
+    assert_eq!(pair.agent.take_events(), [ended(1, here, StreamEnd::ClosedThere(CloseCode::TimedOut))]);
+    pair.assert_empty();
+}
+
 #[test]
 fn abandon_gives_all_owners_and_windows_back() {
     let mut pair = Pair::new();

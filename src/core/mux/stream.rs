@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use super::flow::{RecvWindow, SendWindow};
 use crate::key::Key;
+use crate::limits::{HALF_CLOSED_IDLE_TIMEOUT, LINGER_TIMEOUT};
 
 /// Whose act something was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +66,9 @@ pub(super) struct Stream {
     pub(super) grant_listed: bool,
     /// When a byte last passed, in either direction.
     pub(super) last_active: Instant,
+    /// Its socket's peer is gone for good, and left bytes that the other end does not take: since when none of
+    /// them moved.
+    pub(super) orphaned: Option<Instant>,
 }
 
 impl Stream {
@@ -80,6 +84,7 @@ impl Stream {
             scheduled: false,
             grant_listed: false,
             last_active: now,
+            orphaned: None,
         }
     }
 
@@ -104,6 +109,13 @@ impl Stream {
     /// True while exactly one direction is finished.
     pub(super) fn half_closed(&self) -> bool {
         matches!(self.state, StreamState::Open { send, recv, .. } if send != recv)
+    }
+
+    /// When it is given up if nothing moves until then.
+    pub(super) fn idle_deadline(&self) -> Option<Instant> {
+        let half_closed = self.half_closed().then(|| self.last_active + HALF_CLOSED_IDLE_TIMEOUT);
+        let orphaned = self.orphaned.map(|since| since + LINGER_TIMEOUT);
+        [half_closed, orphaned].into_iter().flatten().min()
     }
 
     /// Books a FIN. Returns who sent the first one if both directions are finished now.

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use self::rig::{Rig, Security, address};
+use tautline::limits::LINGER_TIMEOUT;
+
 use crate::actors::client::{ClientPlan, Ending, Frontend, Outcome};
 use crate::actors::session::{End, Pace};
 use crate::actors::target::Behaviour;
@@ -147,6 +149,46 @@ fn a_killed_agent_ends_its_tunnels_and_the_next_dial_works() {
         let next = rig.client(echo_plan(echo, 1000));
         rig.world.run_for(5 * SECOND);
         assert_eq!((next.borrow().status, next.borrow().received), (Some(200), 1000), "seed {seed}");
+        rig.assert_empty(seed);
+        rig.world.marks()
+    });
+}
+
+/// B119: the client is killed while its target takes nothing, so that no read finds its end.
+#[test]
+fn a_client_that_left_behind_back_pressure_is_given_up() {
+    sweep(20, |seed| {
+        let mut rig = Rig::new(seed, Security::Clear);
+        rig.agent("a1");
+        assert!(rig.wait_for(60 * SECOND, |status| status.contains("\"links\": 1")), "seed {seed}");
+        let target = SocketAddr::new(address("10.0.0.9"), 7000);
+        rig.target(target, Behaviour::Hole);
+        let killed = rig
+            .client(ClientPlan { ending: Ending::CloseAfter(5 * SECOND), ..echo_plan(target, 50_000_000) });
+        rig.world.run_for(6 * SECOND);
+        assert_eq!(killed.borrow().outcome, Outcome::Left, "seed {seed}");
+        assert!(rig.status().contains("\"tunnels\": 1,"), "seed {seed}: its bytes may still be wanted");
+        rig.world.run_for(LINGER_TIMEOUT);
+        rig.assert_empty(seed);
+        rig.world.marks()
+    });
+}
+
+/// The same, but the target does read, only slowly: every byte arrives.
+#[test]
+fn a_slow_target_gets_every_byte_of_a_client_that_left() {
+    sweep(20, |seed| {
+        let mut rig = Rig::new(seed, Security::Clear);
+        rig.agent("a1");
+        assert!(rig.wait_for(60 * SECOND, |status| status.contains("\"links\": 1")), "seed {seed}");
+        let target = SocketAddr::new(address("10.0.0.9"), 7000);
+        let seen = rig.target(target, Behaviour::SlowSink { bytes: 4_000, pause: SECOND / 4 });
+        rig.client(ClientPlan { ending: Ending::CloseWhenSent, ..echo_plan(target, 2_000_000) });
+        let done =
+            rig.world.run_until(1000 * SECOND, |_| seen.borrow().connections.iter().any(|seen| seen.closed));
+        let seen = seen.borrow();
+        assert!(done, "seed {seed}: {seen:?}");
+        assert_eq!((seen.connections[0].received, seen.connections[0].mismatch), (2_000_000, None), "{seed}");
         rig.assert_empty(seed);
         rig.world.marks()
     });
