@@ -68,6 +68,9 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(60);
 /// A tunnel that is half-closed and silent is cut after this (a FIN may be a legal half-close).
 pub const HALF_CLOSED_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// All streams of a link are looked through for those that nothing moves at most this often.
+pub const SWEEP_PAUSE_MIN: Duration = Duration::from_secs(1);
+
 /// Threads that look names up.
 pub const RESOLVER_THREADS: usize = 8;
 /// Look-ups that wait for a thread; more fail at once.

@@ -318,7 +318,8 @@ impl<S: Sys, R: Role> App<S, R> {
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset => {}
                     _ => {
                         // Out of descriptors or memory: the connection waits, and no edge will tell again.
-                        log::error!("msg=\"cannot accept\" error={:?}", error.to_string());
+                        self.role.on_accept_failed(self.now, &error.to_string());
+                        self.pump();
                         self.accept_rest = Some(self.now + ACCEPT_REST);
                         return true;
                     }

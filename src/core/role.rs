@@ -186,6 +186,9 @@ pub trait Role {
     /// Books how late a turn of the loop was.
     fn on_turn(&mut self, lag: Duration);
 
+    /// A connection waits at a listener and cannot be taken: `error` tells what the process is out of.
+    fn on_accept_failed(&mut self, now: Instant, error: &str);
+
     /// A connection had more work than its share of one turn.
     fn on_budget_exhausted(&mut self);
 

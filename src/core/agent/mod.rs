@@ -336,6 +336,15 @@ impl Role for Agent {
         self.metrics.common.loop_lag.observe(lag);
     }
 
+    fn on_accept_failed(&mut self, now: Instant, error: &str) {
+        self.metrics.common.limits_hit.inc(["accept"]);
+        let text = format!(
+            "msg=\"cannot accept; connections wait (raise the limit of open files, ulimit -n?)\" error={}",
+            Quoted(error)
+        );
+        self.note_limited(now, "cannot accept", Level::Error, text);
+    }
+
     fn on_budget_exhausted(&mut self) {
         self.metrics.common.budgets_exhausted.inc();
     }

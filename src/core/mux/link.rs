@@ -22,10 +22,9 @@ use super::transmit::TransmitBuf;
 use crate::core::ids::StreamKey;
 use crate::core::metrics::Direction;
 use crate::key::Key;
-use crate::limits::{CONTROL_BACKLOG_MAX, HALF_CLOSED_IDLE_TIMEOUT, LINGER_TIMEOUT, STREAM_QUANTUM};
-
-/// All streams of a link are looked through at most this often.
-const SWEEP_PAUSE_MIN: Duration = Duration::from_secs(1);
+use crate::limits::{
+    CONTROL_BACKLOG_MAX, HALF_CLOSED_IDLE_TIMEOUT, LINGER_TIMEOUT, STREAM_QUANTUM, SWEEP_PAUSE_MIN,
+};
 
 /// Which end of the link this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

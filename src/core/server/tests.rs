@@ -513,3 +513,17 @@ fn a_draining_agent_is_asked_only_if_nobody_else_is_there() {
     world.succeed(a, stream);
     world.end();
 }
+
+#[test]
+fn a_process_out_of_descriptors_says_so_a_few_times() {
+    let mut world = World::new();
+    for _ in 0..100 {
+        world.server.on_accept_failed(world.now, "too many open files");
+    }
+    let lines = std::iter::from_fn(|| world.server.poll_effect())
+        .filter(|effect| matches!(effect, Effect::Note(note) if note.text.contains("cannot accept")))
+        .count();
+    assert_eq!(lines, crate::limits::LOG_LINES_PER_KIND as usize);
+    assert_eq!(world.server.metrics.common.log_lines_suppressed.get(), 100 - lines as u64);
+    world.end();
+}
