@@ -71,9 +71,10 @@ pub const HALF_CLOSED_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// All streams of a link are looked through for those that nothing moves at most this often.
 pub const SWEEP_PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// Threads that look names up.
-pub const RESOLVER_THREADS: usize = 8;
-/// Look-ups that wait for a thread; more fail at once.
+/// Threads that look names up, besides one for the server's name: so many names whose resolver is silent keep
+/// nobody else waiting. They start when needed; one costs some 50 KiB while it lives.
+pub const RESOLVER_THREADS: usize = 64;
+/// Dials that wait for a look-up; more fail at once.
 pub const RESOLVER_QUEUE_MAX: usize = 1024;
 /// Log lines of one kind that a peer can cause, in each [`LOG_INTERVAL`]; the rest is counted.
 pub const LOG_LINES_PER_KIND: u32 = 5;

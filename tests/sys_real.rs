@@ -721,7 +721,7 @@ fn tokens_of_our_own_are_refused() {
 // ---- look-ups ----
 
 fn resolve(sys: &mut UnixSys, host: &str, id: u64) -> io::Result<Vec<SocketAddr>> {
-    sys.submit(Job::Resolve { host: host.to_owned(), port: 4711 }, id).unwrap();
+    sys.submit(Job::Resolve { host: host.to_owned(), port: 4711, urgent: false }, id).unwrap();
     let until = Instant::now() + LONG;
     loop {
         if let Some((got, JobResult::Resolved(result))) = sys.next_job() {
@@ -751,7 +751,7 @@ fn names_are_looked_up_off_the_loop() {
 fn results_that_wait_do_not_let_the_loop_sleep() {
     let mut sys = new_sys();
     for id in 0..20 {
-        sys.submit(Job::Resolve { host: "127.0.0.1".to_owned(), port: 1 }, id).unwrap();
+        sys.submit(Job::Resolve { host: "127.0.0.1".to_owned(), port: 1, urgent: false }, id).unwrap();
     }
     let mut ids = Vec::new();
     while ids.len() < 20 {

@@ -15,7 +15,8 @@ impl<S: Sys, R: Role> App<S, R> {
     pub(super) fn pump(&mut self) {
         while let Some(effect) = self.role.poll_effect() {
             match effect {
-                Effect::Resolve { job, host, port } => self.resolve(job, host, port),
+                Effect::Resolve { job, host, port, link } => self.resolve(job, host, port, link),
+                Effect::CancelResolve { job } => self.sys.cancel(job.0),
                 Effect::Connect { job, to, link } => self.connect(job, to, link),
                 Effect::CancelConnect { job } => {
                     if let Some(key) = self.connects.remove(&job) {
@@ -33,8 +34,8 @@ impl<S: Sys, R: Role> App<S, R> {
         }
     }
 
-    fn resolve(&mut self, job: JobId, host: String, port: u16) {
-        if let Err(error) = self.sys.submit(Job::Resolve { host, port }, job.0) {
+    fn resolve(&mut self, job: JobId, host: String, port: u16, urgent: bool) {
+        if let Err(error) = self.sys.submit(Job::Resolve { host, port, urgent }, job.0) {
             self.role.on_resolved(self.now, job, Err(translate::resolve_failure(&error)));
         }
     }

@@ -46,6 +46,13 @@ pub enum Effect {
         host: String,
         /// Copied into each address.
         port: u16,
+        /// For a link (else for a target): it goes first.
+        link: bool,
+    },
+    /// A look-up that is not wanted any more. An answer may come all the same.
+    CancelResolve {
+        /// Which.
+        job: JobId,
     },
     /// Connect; the answer is [`Role::on_connected`].
     Connect {

@@ -102,6 +102,8 @@ pub enum Job {
         host: String,
         /// Copied into each address.
         port: u16,
+        /// Our own link waits for it: it goes first.
+        urgent: bool,
     },
 }
 
@@ -229,4 +231,7 @@ pub trait Sys {
     /// # Errors
     /// `WouldBlock` when the pool's queue is full.
     fn submit(&mut self, job: Job, id: u64) -> io::Result<()>;
+
+    /// Nobody waits for a job any more. Its end may come all the same.
+    fn cancel(&mut self, id: u64);
 }

@@ -285,6 +285,10 @@ impl Sys for UnixSys {
     fn submit(&mut self, job: Job, id: u64) -> io::Result<()> {
         self.pool.submit(job, id)
     }
+
+    fn cancel(&mut self, id: u64) {
+        self.pool.cancel(id);
+    }
 }
 
 /// Of `tcpi_state`; libc does not name them.

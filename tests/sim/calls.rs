@@ -305,18 +305,26 @@ impl Kernel {
 
     pub(crate) fn submit(&mut self, node: NodeId, job: Job, id: u64) -> Result<(), i32> {
         let process = &mut self.processes[node.0];
-        if process.jobs_running >= process.jobs_max {
+        if process.jobs.len() >= process.jobs_max {
             self.marks.hit("job refused");
             return Err(libc::EAGAIN);
         }
-        process.jobs_running += 1;
-        let Job::Resolve { host, port } = job;
+        process.jobs.insert(id);
+        let Job::Resolve { host, port, .. } = job;
         self.trace.say(self.now, || format!("job {id}: resolve {host}:{port}"));
         self.note("job", [node.0 as u64, id, port.into()]);
         if let Some((after, result)) = self.resolver.resolve(&host, port) {
             self.schedule(self.now + after, Event::Job { process: node, id, result });
         }
         Ok(())
+    }
+
+    /// The end of a job that was cancelled does not come.
+    pub(crate) fn cancel(&mut self, node: NodeId, id: u64) {
+        if self.processes[node.0].jobs.remove(&id) {
+            self.marks.hit("job cancelled");
+            self.note("job cancelled", [node.0 as u64, id, 0]);
+        }
     }
 
     /// exit(2): the kernel closes what is open.

@@ -54,7 +54,7 @@ pub(crate) struct Process {
     pub(crate) pending: Vec<Key>,
     pub(crate) signals: VecDeque<Signal>,
     pub(crate) jobs_done: VecDeque<(u64, JobResult)>,
-    pub(crate) jobs_running: usize,
+    pub(crate) jobs: BTreeSet<u64>,
     pub(crate) jobs_max: usize,
     /// The `until` of the last poll.
     pub(crate) until: Option<Duration>,
@@ -205,7 +205,9 @@ impl Kernel {
             Event::ConnectFails { conn, errno } => self.give_up(conn, 0, errno),
             Event::Job { process, id, result } => {
                 let owner = &mut self.processes[process.0];
-                owner.jobs_running -= 1;
+                if !owner.jobs.remove(&id) {
+                    return;
+                }
                 owner.jobs_done.push_back((id, result));
                 self.note("job ends", [process.0 as u64, id, 0]);
                 self.wake(process, self.now);

@@ -12,6 +12,7 @@ pub(crate) const KERNEL_MARKS: &[&str] = &[
     "edge spurious",
     "edge split",
     "hint withheld",
+    "job cancelled",
     "job refused",
     "keepalive gave up",
     "new bytes without an edge",

@@ -166,4 +166,12 @@ impl Sys for SimSys {
     fn submit(&mut self, job: Job, id: u64) -> io::Result<()> {
         self.act(|kernel, node| kernel.submit(node, job, id))
     }
+
+    fn cancel(&mut self, id: u64) {
+        // As with close: a program that was killed has nothing left to cancel.
+        let _gone = self.act(|kernel, node| {
+            kernel.cancel(node, id);
+            Ok(())
+        });
+    }
 }

@@ -6,7 +6,7 @@
 //! poller may produce too.
 
 use std::cell::{RefCell, RefMut};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -121,7 +121,7 @@ impl World {
             pending: Vec::new(),
             signals: VecDeque::new(),
             jobs_done: VecDeque::new(),
-            jobs_running: 0,
+            jobs: BTreeSet::new(),
             jobs_max: 1024,
             until: None,
             activity: 0,

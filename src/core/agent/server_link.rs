@@ -51,12 +51,14 @@ impl Agent {
         let patience = if self.last_good.is_empty() { GREETING_TIMEOUT } else { LINK_CONNECT_TIMEOUT };
         self.set_uplink(Uplink::Resolving { job, deadline: now + patience });
         let (host, port) = (self.config.server_host.clone(), self.config.server_port);
-        self.effects.push_back(Effect::Resolve { job, host, port });
+        self.effects.push_back(Effect::Resolve { job, host, port, link: true });
     }
 
     pub(super) fn server_resolved(&mut self, now: Instant, result: Result<Vec<SocketAddr>, Failure>) {
-        if let Uplink::Resolving { job, .. } = self.uplink {
-            self.jobs.remove(&job);
+        if let Uplink::Resolving { job, .. } = self.uplink
+            && self.jobs.remove(&job).is_some()
+        {
+            self.effects.push_back(Effect::CancelResolve { job });
         }
         match result {
             Ok(addresses) => self.connect_server(now, addresses),

@@ -57,7 +57,7 @@ impl Agent {
                 dial.progress = Progress::Resolving { job };
             }
             let host = target.host.to_string();
-            self.effects.push_back(Effect::Resolve { job, host, port: target.port });
+            self.effects.push_back(Effect::Resolve { job, host, port: target.port, link: false });
         }
         self.advance_dial(now, key);
     }
@@ -103,7 +103,9 @@ impl Agent {
         self.timers.set(TimerOwner::Dial(key), &mut dial.timer, None);
         match &dial.progress {
             Progress::Resolving { job } => {
-                self.jobs.remove(job);
+                if self.jobs.remove(job).is_some() {
+                    self.effects.push_back(Effect::CancelResolve { job: *job });
+                }
             }
             Progress::Connecting(race) => {
                 for job in race.running().collect::<Vec<_>>() {

@@ -18,6 +18,8 @@ struct World {
     /// The server's end of the link, if there is one.
     server: Option<(Key, End)>,
     effects: Vec<Effect>,
+    /// Look-ups that were cancelled.
+    left: Vec<JobId>,
     next: u32,
 }
 
@@ -35,8 +37,14 @@ impl World {
             max_tunnels: 3,
             seed: 1,
         };
-        let mut world =
-            Self { now, agent: Agent::new(config, now), server: None, effects: Vec::new(), next: 1 };
+        let mut world = Self {
+            now,
+            agent: Agent::new(config, now),
+            server: None,
+            effects: Vec::new(),
+            left: Vec::new(),
+            next: 1,
+        };
         world.pass(Duration::ZERO);
         world
     }
@@ -52,7 +60,12 @@ impl World {
         if let Some((conn, server)) = &mut self.server {
             converse(&mut self.agent, self.now, *conn, server);
         }
-        self.effects.extend(effects(&mut self.agent));
+        for effect in effects(&mut self.agent) {
+            match effect {
+                Effect::CancelResolve { job } => self.left.push(job),
+                effect => self.effects.push(effect),
+            }
+        }
         self.agent.check_invariants();
     }
 
@@ -278,6 +291,7 @@ fn the_name_is_looked_up_at_each_try_and_the_last_good_address_stands_in() {
     assert_eq!(world.welcome(), "10.0.0.2:8091", "a resolver that says nothing is not awaited for ever");
     world.resolved(late, Ok(&["10.0.0.3:8091"]));
     assert!(world.take().is_empty() && world.agent.is_ready());
+    assert_eq!(world.left, [late], "its thread is for others now; those that were answered are over");
     world.end();
 }
 
@@ -353,6 +367,7 @@ fn a_dial_that_fails_is_answered_with_its_reason() {
         |event| matches!(event, LinkEvent::DialFailed { failure, .. } if failure.code == DialCode::TimedOut)
     ));
     assert_eq!(cancelled(&world.take()), [job]);
+    assert_eq!(world.left, [late]);
     world.resolved(late, Ok(&["10.0.0.9:80"]));
     assert!(world.take().is_empty(), "the look-up came too late");
     world.assert_no_targets();
@@ -401,6 +416,7 @@ fn a_cancel_stops_the_look_up_or_the_connects() {
     let (look_up, _) = world.look_up();
     world.close(there);
     assert!(world.agent.jobs.is_empty());
+    assert_eq!(world.left, [look_up]);
     world.resolved(look_up, Ok(&["10.0.0.9:80"]));
     assert!(world.take().is_empty(), "nobody wants the answer");
 
@@ -429,6 +445,7 @@ fn a_lost_link_cancels_its_dials_and_resets_its_targets() {
     world.lose(false);
     let effects = world.take();
     assert_eq!(cancelled(&effects), [connect]);
+    assert_eq!(world.left, [look_up]);
     assert!(effects.iter().any(|effect| is_close(effect, target, Manner::Abort)));
     world.assert_no_targets();
     assert!(REDIAL.contains(&world.rest()));

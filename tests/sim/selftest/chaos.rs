@@ -131,13 +131,15 @@ pub(crate) fn run(seed: u64) -> Outcomes {
     Outcomes { hash: world.trace_hash(), events: world.events(), marks: world.marks() }
 }
 
-/// A process whose second lookup finds the pool full.
+/// A process whose second lookup finds the pool full until the first one is left.
 fn lookups(world: &mut World, host: HostId) {
     let mut sys = world.process(host, "resolver's user");
     world.limit_jobs(sys.node(), 1);
-    let job = || Job::Resolve { host: "10.0.0.9".into(), port: 1 };
+    let job = || Job::Resolve { host: "10.0.0.9".into(), port: 1, urgent: false };
     sys.submit(job(), 1).unwrap();
     sys.submit(job(), 2).unwrap_err();
+    sys.cancel(1);
+    sys.submit(job(), 3).unwrap();
 }
 
 fn check(tunnel: &Tunnel) {

@@ -15,7 +15,7 @@ use crate::faults::kind;
 use crate::sys::SimSys;
 
 fn lookup(sys: &mut SimSys, name: &str, id: u64) {
-    sys.submit(Job::Resolve { host: name.into(), port: 443 }, id).unwrap();
+    sys.submit(Job::Resolve { host: name.into(), port: 443, urgent: false }, id).unwrap();
 }
 
 #[test]
