@@ -13,6 +13,9 @@ pub const EARLY_BYTES_MAX: usize = 64 * 1024;
 
 /// Credit of a new stream in each direction, in bytes.
 pub const WINDOW_INITIAL: u32 = 64 * 1024;
+/// What a slow reader took is told at least this often: the other end may wait for a sign of it
+/// ([`LINGER_TIMEOUT`]).
+pub const SLOW_GRANT_AFTER: Duration = Duration::from_secs(10);
 /// Largest window of a stream, in bytes: 4 MiB is 40 MB/s over 100 ms.
 pub const WINDOW_MAX: u32 = 4 * 1024 * 1024;
 /// What a stream keeps when the pool is short, in bytes.
@@ -111,5 +114,6 @@ const _: () = {
     assert!(WINDOW_GUARANTEED <= WINDOW_INITIAL && WINDOW_INITIAL <= WINDOW_MAX);
     assert!(TARGET_CONNECT_TIMEOUT.as_millis() + DIAL_ANSWER_RESERVE.as_millis() < DIAL_TIMEOUT.as_millis());
     assert!(LINK_CONNECT_TIMEOUT.as_millis() + REDIAL_DELAY_MAX.as_millis() < 4000);
+    assert!(SLOW_GRANT_AFTER.as_secs() * 3 < LINGER_TIMEOUT.as_secs());
     assert!(WINDOW_MAX as u64 <= WINDOW_POOL_AGENT);
 };

@@ -183,7 +183,7 @@ impl<S: Sys, R: Role> App<S, R> {
         let Some((mux, budget)) = self.role.link(link) else { return };
         let gone = gone || (reset && mux.is_stalled(stream));
         if taken > 0 {
-            mux.consumed(stream, taken);
+            mux.consumed(self.now, stream, taken);
         }
         let orphaned = *unix && reading && tunnel.write == Half::Dead;
         if orphaned {

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::limits::{WINDOW_GUARANTEED, WINDOW_INITIAL, WINDOW_MAX};
+use crate::limits::{SLOW_GRANT_AFTER, WINDOW_GUARANTEED, WINDOW_INITIAL, WINDOW_MAX};
 
 /// The largest credit that a peer may build up, in bytes (PROTOCOL.md).
 pub const CREDIT_MAX: u32 = i32::MAX as u32;
@@ -54,15 +54,18 @@ pub struct RecvWindow {
     size: u32,
     credit: u32,
     consumed: u32,
-    last_grant: Option<Instant>,
+    /// When the window was opened or granted last.
+    last_grant: Instant,
+    /// It was granted before: the time between grants tells how fast the reader is.
+    granted: bool,
 }
 
 impl RecvWindow {
     /// The window that every stream starts with. Reserved even if the pool is short: it was announced.
     #[must_use]
-    pub fn new(budget: &mut WindowBudget) -> Self {
+    pub fn new(budget: &mut WindowBudget, now: Instant) -> Self {
         budget.used += u64::from(WINDOW_INITIAL);
-        Self { size: WINDOW_INITIAL, credit: WINDOW_INITIAL, consumed: 0, last_grant: None }
+        Self { size: WINDOW_INITIAL, credit: WINDOW_INITIAL, consumed: 0, last_grant: now, granted: false }
     }
 
     /// Books received bytes; false if they go beyond the credit.
@@ -89,17 +92,19 @@ impl RecvWindow {
         self.consumed += bytes.min(self.queued());
     }
 
-    /// True if it is worth a frame to return credit: more than half of the window was consumed.
+    /// True if it is worth a frame to return credit: more than half of the window was consumed, or something was
+    /// and the sender did not hear of it for a while. It takes credit for the sign that the reader still reads.
     #[must_use]
-    pub const fn grant_due(&self) -> bool {
+    pub fn grant_due(&self, now: Instant) -> bool {
         self.consumed > self.size / 2
+            || (self.consumed > 0 && now.saturating_duration_since(self.last_grant) >= SLOW_GRANT_AFTER)
     }
 
     /// Credit to return now. The window doubles while the reader takes it within two round trips (then the
     /// window, not the reader, is the limit), and shrinks towards the guarantee while the pool is short.
     pub fn grant(&mut self, now: Instant, rtt: Duration, budget: &mut WindowBudget) -> u32 {
-        let quick = self.last_grant.is_some_and(|last| now.saturating_duration_since(last) < rtt * 2);
-        self.last_grant = Some(now);
+        let quick = self.granted && now.saturating_duration_since(self.last_grant) < rtt * 2;
+        (self.last_grant, self.granted) = (now, true);
         let mut credit = std::mem::take(&mut self.consumed);
         if budget.used > budget.total {
             let less = (self.size - WINDOW_GUARANTEED.min(self.size)).min(credit / 2);
@@ -156,7 +161,7 @@ mod tests {
     fn a_quick_reader_over_a_long_path_gets_a_larger_window() {
         let now = start();
         let mut budget = WindowBudget::new(1 << 30);
-        let mut window = RecvWindow::new(&mut budget);
+        let mut window = RecvWindow::new(&mut budget, start());
         let rtt = Duration::from_millis(100);
         let mut granted = Vec::new();
         for round in 0..10 {
@@ -175,7 +180,7 @@ mod tests {
     fn a_reader_that_is_the_limit_keeps_its_window() {
         let now = start();
         let mut budget = WindowBudget::new(1 << 30);
-        let mut window = RecvWindow::new(&mut budget);
+        let mut window = RecvWindow::new(&mut budget, now);
         for round in 0..10 {
             assert!(window.receive(40_000));
             window.consume(40_000);
@@ -185,11 +190,28 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_reader_is_heard_of_long_before_it_consumed_half_a_window() {
+        let now = start();
+        let mut budget = WindowBudget::new(1 << 30);
+        let mut window = RecvWindow::new(&mut budget, now);
+        assert!(window.receive(WINDOW_INITIAL));
+        assert!(!window.grant_due(now + SLOW_GRANT_AFTER), "it took nothing");
+        window.consume(1);
+        assert!(!window.grant_due(now + SLOW_GRANT_AFTER - Duration::from_millis(1)));
+        let due = now + SLOW_GRANT_AFTER;
+        assert!(window.grant_due(due));
+        assert_eq!(window.grant(due, Duration::from_millis(10), &mut budget), 1);
+        window.consume(1);
+        assert!(!window.grant_due(due) && window.grant_due(due + SLOW_GRANT_AFTER));
+        window.release(&mut budget);
+    }
+
+    #[test]
     fn a_short_pool_shrinks_windows_to_the_guarantee() {
         let now = start();
         let mut budget = WindowBudget::new(u64::from(WINDOW_INITIAL));
-        let mut window = RecvWindow::new(&mut budget);
-        let other = RecvWindow::new(&mut budget);
+        let mut window = RecvWindow::new(&mut budget, start());
+        let other = RecvWindow::new(&mut budget, start());
         for _ in 0..20 {
             let bytes = window.credit;
             assert!(window.receive(bytes));
@@ -215,7 +237,7 @@ mod tests {
         #[test]
         fn the_window_adds_up(steps in prop::collection::vec((0u32..200_000, 0u32..200_000, any::<bool>()), 1..60)) {
             let mut budget = WindowBudget::new(512 * 1024);
-            let mut window = RecvWindow::new(&mut budget);
+            let mut window = RecvWindow::new(&mut budget, start());
             let mut peer = SendWindow::new(WINDOW_INITIAL);
             let mut queued = 0;
             let mut now = start();

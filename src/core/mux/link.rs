@@ -148,7 +148,7 @@ impl Link {
         if self.phase != Phase::Open || self.side != Side::Server {
             return None;
         }
-        let stream = Stream::dialing(id, owner, self.peer_window, RecvWindow::new(budget), now);
+        let stream = Stream::dialing(id, owner, self.peer_window, RecvWindow::new(budget, now), now);
         let key = self.streams.insert(stream)?;
         let time_left_ms = u32::try_from(time_left.as_millis()).unwrap_or(u32::MAX);
         self.queue(&Control::DialReq(DialReq { stream: id, time_left_ms, target: target.to_owned() }));
@@ -216,10 +216,10 @@ impl Link {
     }
 
     /// The socket of `stream` took `bytes` that were waiting.
-    pub fn consumed(&mut self, stream: StreamKey, bytes: usize) {
+    pub fn consumed(&mut self, now: Instant, stream: StreamKey, bytes: usize) {
         if let Some(entry) = self.streams.get_mut(stream) {
             entry.recv_window.consume(u32::try_from(bytes).unwrap_or(u32::MAX));
-            self.streams.list_grant(stream);
+            self.streams.list_grant(now, stream);
         }
     }
 
@@ -281,7 +281,7 @@ impl Link {
         stream.last_active = now;
         self.stats.bytes_received += u64::from(len);
         if !fin {
-            self.streams.list_grant(key);
+            self.streams.list_grant(now, key);
         } else if let Some(first) = stream.finish(Origin::There) {
             self.end(key, StreamEnd::Finished { first }, budget);
         }
@@ -371,7 +371,7 @@ impl Link {
         if self.side != Side::Agent {
             return Err(LinkError::PeerMisbehaved("DIAL_REQ from an agent"));
         }
-        let window = RecvWindow::new(budget);
+        let window = RecvWindow::new(budget, now);
         let stream = Stream::dialing(dial.stream, Key::default(), self.peer_window, window, now);
         let Some(key) = self.streams.insert(stream) else {
             window.release(budget);

@@ -134,14 +134,14 @@ fn a_sink_that_takes_nothing_stops_the_sender_until_it_takes() {
     pair.server.write(there, key(1), &pattern(3 * WINDOW), None);
     pair.run();
     assert_eq!(Pair::received(&pair.agent, 1), WINDOW);
-    pair.agent.link.consumed(here, WINDOW / 2);
+    pair.agent.link.consumed(pair.now, here, WINDOW / 2);
     pair.run();
     assert_eq!(Pair::received(&pair.agent, 1), WINDOW, "half a window is not worth a frame");
-    pair.agent.link.consumed(here, 1);
+    pair.agent.link.consumed(pair.now, here, 1);
     pair.run();
     assert_eq!(Pair::received(&pair.agent, 1), WINDOW + WINDOW / 2 + 1);
     pair.agent.sockets.stuck.clear();
-    pair.agent.link.consumed(here, WINDOW);
+    pair.agent.link.consumed(pair.now, here, WINDOW);
     pair.run();
     assert!(pair.agent.sockets.received[&key(1)] == pattern(3 * WINDOW));
 }
@@ -419,7 +419,7 @@ fn bytes_of_a_socket_that_is_gone_wait_as_long_as_they_move() {
         pair.server.take_events()
     };
     pair.now += LINGER_TIMEOUT - Duration::from_secs(1);
-    pair.agent.link.consumed(here, WINDOW);
+    pair.agent.link.consumed(pair.now, here, WINDOW);
     pair.run();
     assert_eq!(Pair::received(&pair.agent, 1), 2 * WINDOW);
     pair.now += LINGER_TIMEOUT - Duration::from_secs(1);
@@ -429,6 +429,25 @@ fn bytes_of_a_socket_that_is_gone_wait_as_long_as_they_move() {
     pair.run();
     assert_eq!(pair.agent.take_events(), [ended(1, here, StreamEnd::ClosedThere(CloseCode::TimedOut))]);
     pair.assert_empty();
+}
+
+#[test]
+fn a_target_that_takes_a_byte_now_and_then_keeps_what_a_gone_socket_left() {
+    let mut pair = Pair::new();
+    let (there, here) = pair.open(1);
+    pair.agent.sockets.stuck.insert(key(1));
+    pair.server.write(there, key(1), &pattern(3 * WINDOW), None);
+    pair.run();
+    pair.server.link.source_gone(there, pair.now);
+    for _ in 0..30 {
+        pair.now += LINGER_TIMEOUT / 2;
+        pair.agent.link.consumed(pair.now, here, 1);
+        pair.run();
+        pair.server.receive(pair.now, &control(&Control::Pong(0))).unwrap();
+        pair.server.link.handle_timeout(pair.now, &mut pair.server.budget).unwrap();
+        assert_eq!(pair.server.take_events(), []);
+    }
+    assert_eq!(Pair::received(&pair.agent, 1), WINDOW + 30);
 }
 
 #[test]

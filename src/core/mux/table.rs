@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Instant;
 
 use slab::Slab;
 
@@ -131,9 +132,9 @@ impl Streams {
     }
 
     /// Notes that credit is worth a frame.
-    pub(super) fn list_grant(&mut self, key: StreamKey) {
+    pub(super) fn list_grant(&mut self, now: Instant, key: StreamKey) {
         if let Some(stream) = self.get_mut(key)
-            && stream.recv_window.grant_due()
+            && stream.recv_window.grant_due(now)
             && !std::mem::replace(&mut stream.grant_listed, true)
         {
             self.grants.push(key);
