@@ -34,9 +34,10 @@ pub const HEDGE_DELAY_MIN: Duration = Duration::from_millis(100);
 
 /// Dials that wait for an agent or its answer; more get 503 at once.
 pub const PENDING_DIALS_MAX: usize = 10_000;
-/// Links that have not said HELLO yet.
+/// Links that have not said HELLO yet, at most; fewer where descriptors are short. One more evicts the oldest.
 pub const UNAUTHENTICATED_LINKS_MAX: usize = 1024;
-/// Links from one address that have not said HELLO yet.
+/// Links from one address that have not said HELLO yet: one more evicts the oldest of that address, so who is silent
+/// keeps nobody behind the same NAT out.
 pub const UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX: usize = 64;
 /// TLS handshakes advanced in one turn: one costs 0.5-2 ms, and links that live go first.
 pub const HANDSHAKES_PER_TURN: usize = 8;
@@ -83,8 +84,15 @@ pub const RESOLVER_QUEUE_MAX: usize = 1024;
 pub const LOG_LINES_PER_KIND: u32 = 5;
 /// See [`LOG_LINES_PER_KIND`].
 pub const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// Descriptors kept back from tunnels: listeners, links, probes, a log, the poller.
-pub const DESCRIPTOR_RESERVE: u64 = 512;
+/// Descriptors kept back from tunnels: listeners, links, strangers, probes, a log, the poller. An eighth of all, within
+/// these bounds.
+pub const DESCRIPTOR_RESERVE_MIN: usize = 32;
+/// See [`DESCRIPTOR_RESERVE_MIN`]: 1024 strangers and about as many links.
+pub const DESCRIPTOR_RESERVE_MAX: usize = 2048;
+/// Clients of the health and admin ports at once, at most; one more evicts the oldest. Probes and scrapers are few.
+pub const PROBES_MAX: usize = 64;
+/// When tunnels are as many as may be, a client that has not sent its head for this long makes room for a newcomer.
+pub const HEAD_PATIENCE: Duration = Duration::from_secs(1);
 /// Log lines that wait for the writer; more are counted and dropped, the loop never waits.
 pub const LOG_QUEUE_MAX: usize = 4096;
 
@@ -102,8 +110,10 @@ pub const LINK_WRITE_PER_TURN: usize = 512 * 1024;
 pub const PAUSE_MIN: Duration = Duration::from_millis(500);
 /// A listener that is out of descriptors rests this long.
 pub const ACCEPT_REST: Duration = Duration::from_millis(100);
-/// How often a closing TCP socket is asked whether its peer has everything: no edge tells.
-pub const CLOSING_POLL: Duration = Duration::from_millis(50);
+/// When a closing socket is first asked whether its peer has everything: no edge tells.
+pub const CLOSING_POLL_MIN: Duration = Duration::from_millis(50);
+/// It is asked less and less often, down to this.
+pub const CLOSING_POLL_MAX: Duration = Duration::from_secs(1);
 
 /// Backlog of each listener: kube-apiserver fails at once when a Unix socket's is full.
 pub const LISTEN_BACKLOG: i32 = 4096;

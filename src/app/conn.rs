@@ -1,7 +1,7 @@
 //! A connection of the driver: a socket, and what it is for.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::core::ids::{JobId, StreamKey};
 use crate::core::role::Door;
@@ -58,6 +58,8 @@ pub(super) struct Closing {
     pub(super) left: usize,
     /// When that was.
     pub(super) since: Instant,
+    /// Until it is looked at again, if no edge comes before.
+    pub(super) pause: Duration,
 }
 
 /// What a connection is for.

@@ -3,11 +3,12 @@
 use tautline_wire::{Control, GoAway, encode_control};
 
 use super::conn::{Closing, Conn, Half, Mode, Tunnel};
-use super::{App, translate};
+use super::{App, is_closing, translate};
 use crate::core::ids::{JobId, StreamKey};
 use crate::core::note::{Level, Note};
 use crate::core::role::{Effect, Manner, Role};
 use crate::key::Key;
+use crate::limits::CLOSING_POLL_MIN;
 use crate::net::sys::{Class, Job, Sys};
 
 impl<S: Sys, R: Role> App<S, R> {
@@ -28,7 +29,7 @@ impl<S: Sys, R: Role> App<S, R> {
                 Effect::Answer { conn, bytes } => self.answer(conn, &bytes),
                 Effect::Close { conn, manner } => self.close(conn, manner),
                 Effect::Transmit { link } => self.mark_dirty(link),
-                Effect::EndLink { link, last_words } => self.end_link(link, last_words),
+                Effect::EndLink { link, last_words, manner } => self.end_link(link, last_words, manner),
                 Effect::Note(note) => write_note(&note),
             }
         }
@@ -44,6 +45,7 @@ impl<S: Sys, R: Role> App<S, R> {
         let class = if link { Class::Link(self.config.kernel_liveness) } else { Class::Tunnel };
         let started = self.sys.connect(to).and_then(|sock| {
             let key = self.conns.insert(Conn::new(sock, Mode::Connecting { job, to }, false));
+            self.make_room();
             match self.sys.configure(sock, class).and_then(|()| self.sys.register(sock, key.to_bits())) {
                 Ok(()) => Ok(key),
                 Err(error) => {
@@ -117,11 +119,14 @@ impl<S: Sys, R: Role> App<S, R> {
             conn.transport.close_notify();
         }
         let left = conn.transport.queued();
-        conn.mode = Mode::Closing(Closing { held, reset, fin_sent, left, since: self.now });
+        conn.mode =
+            Mode::Closing(Closing { held, reset, fin_sent, left, since: self.now, pause: CLOSING_POLL_MIN });
+        let conns = &self.conns;
+        self.closing.push(key, |key| is_closing(conns, key));
         self.serve_closing(key);
     }
 
-    fn end_link(&mut self, key: Key, last_words: Option<GoAway>) {
+    fn end_link(&mut self, key: Key, last_words: Option<GoAway>, manner: Manner) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         if let Some(frame) = last_words
             && !conn.transport.is_handshaking()
@@ -131,7 +136,7 @@ impl<S: Sys, R: Role> App<S, R> {
             // A peer that is gone needs no last words.
             let _gone = conn.transport.send(&mut self.sys, &bytes);
         }
-        self.close(key, Manner::Flush);
+        self.close(key, manner);
     }
 }
 

@@ -6,9 +6,11 @@
 
 mod bridge;
 mod conn;
+mod descriptors;
 mod effects;
 mod http;
 mod links;
+mod roster;
 mod serve;
 mod start;
 mod translate;
@@ -18,6 +20,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use self::conn::{Conn, Mode, Purpose};
+use self::roster::Roster;
 use crate::core::ids::JobId;
 use crate::core::mux::TransmitBuf;
 use crate::core::role::{Door, ProcessReport, Role};
@@ -30,6 +33,7 @@ use crate::limits::{
 use crate::net::sys::{Class, JobResult, KernelLiveness, ListenAddr, Peer, Ready, Signal, Sock, Sys};
 use crate::net::tls;
 
+pub use self::descriptors::DescriptorShares;
 pub use self::start::{StartError, run_agent, run_server};
 
 /// How links are secured.
@@ -53,6 +57,8 @@ pub struct AppConfig {
     pub kernel_liveness: KernelLiveness,
     /// What certificates are judged by; set once a turn.
     pub clock: tls::WallClock,
+    /// Bounds of the tables.
+    pub shares: DescriptorShares,
     /// Figures about the process, for metrics: reads /proc, so it is called only when somebody asks.
     pub process: fn() -> ProcessReport,
 }
@@ -75,6 +81,10 @@ pub struct App<S: Sys, R: Role> {
     accept_rest: Option<Instant>,
     /// Tunnels that a link left with something to do.
     unserved: Vec<Key>,
+    /// Clients of the health and admin ports.
+    probes: Roster,
+    /// Connections on their way out.
+    closing: Roster,
     timers: TimerQueue<Key>,
     connects: HashMap<JobId, Key>,
     ready: Vec<Ready>,
@@ -105,6 +115,8 @@ impl<S: Sys, R: Role> App<S, R> {
             accepting: VecDeque::new(),
             accept_rest: None,
             unserved: Vec::new(),
+            probes: Roster::default(),
+            closing: Roster::default(),
             timers: TimerQueue::default(),
             connects: HashMap::new(),
             ready: Vec::new(),
@@ -340,6 +352,7 @@ impl<S: Sys, R: Role> App<S, R> {
             Peer::Unix => None,
         };
         let key = self.conns.insert(Conn::accepted(sock, peer, mode));
+        self.make_room();
         let ready = self.sys.configure(sock, class).and_then(|()| self.sys.register(sock, key.to_bits()));
         if ready.is_err() {
             return self.discard(key);
@@ -354,6 +367,7 @@ impl<S: Sys, R: Role> App<S, R> {
             }
             Purpose::Http => {
                 self.set_timer(key, Some(self.now + HEAD_TIMEOUT));
+                self.add_probe(key);
                 true
             }
         };
@@ -365,6 +379,32 @@ impl<S: Sys, R: Role> App<S, R> {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.transport.io.readable = true;
             self.enqueue(key);
+        }
+    }
+
+    /// Notes a client of the health or admin port. Those who say nothing, or do not read, make room for the next.
+    fn add_probe(&mut self, key: Key) {
+        let conns = &self.conns;
+        let lives = |key| conns.get(key).is_some();
+        let oldest = if self.probes.count(lives) >= self.config.shares.probes {
+            self.probes.pop_oldest(lives)
+        } else {
+            None
+        };
+        self.probes.push(key, lives);
+        if let Some(oldest) = oldest {
+            self.role.on_probe_evicted();
+            self.discard_with_reset(oldest);
+        }
+    }
+
+    /// While descriptors are short, whoever closes slowly makes room.
+    fn make_room(&mut self) {
+        while self.conns.len() > self.config.shares.connections {
+            let conns = &self.conns;
+            let Some(oldest) = self.closing.pop_oldest(|key| is_closing(conns, key)) else { return };
+            self.role.on_closing_evicted();
+            self.discard_with_reset(oldest);
         }
     }
 
@@ -401,4 +441,8 @@ impl<S: Sys, R: Role> App<S, R> {
             self.discard(key);
         }
     }
+}
+
+fn is_closing(conns: &Slots<Conn>, key: Key) -> bool {
+    conns.get(key).is_some_and(|conn| matches!(conn.mode, Mode::Closing(_)))
 }

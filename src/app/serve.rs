@@ -6,7 +6,7 @@ use super::conn::{Conn, Half, Mode};
 use super::translate;
 use crate::core::role::{HeadStep, Lost, Role};
 use crate::key::Key;
-use crate::limits::{CLOSING_POLL, EARLY_BYTES_MAX, HEAD_LEN_MAX, LINGER_TIMEOUT};
+use crate::limits::{CLOSING_POLL_MAX, EARLY_BYTES_MAX, HEAD_LEN_MAX, LINGER_TIMEOUT};
 use crate::net::sys::{Sock, Sys};
 use crate::net::transport::{Fill, TransportError};
 use tautline_wire::CloseCode;
@@ -241,7 +241,9 @@ impl<S: Sys, R: Role> App<S, R> {
         if now.saturating_duration_since(closing.since) >= LINGER_TIMEOUT {
             return self.discard_with_reset(key);
         }
-        self.set_timer(key, Some(now + CLOSING_POLL));
+        let at = now + closing.pause;
+        closing.pause = (closing.pause * 2).min(CLOSING_POLL_MAX);
+        self.set_timer(key, Some(at));
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{App, AppConfig, LinkTls};
+use super::{App, AppConfig, DescriptorShares, LinkTls};
 use crate::cli::options::{
     AgentOptions, AgentSecurity, CertificateFiles, Frontend, Host, Liveness, LogOptions, ServerOptions,
     ServerSecurity,
@@ -14,7 +14,6 @@ use crate::core::metrics::ProcessStats;
 use crate::core::mux::LivenessConfig;
 use crate::core::role::{Door, ProcessReport, Role};
 use crate::core::server::{Server, ServerConfig};
-use crate::limits::DESCRIPTOR_RESERVE;
 use crate::net::signal::Signals;
 use crate::net::sys::{KernelLiveness, ListenAddr, Sys};
 use crate::net::tls::{self, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, WallClock};
@@ -52,6 +51,7 @@ pub fn run_server(options: ServerOptions) -> Result<(), StartError> {
         AgentSecurity::TlsWithoutClientCertificate { files } => server_tls(&options, files, None, &clock)?,
     };
     let frontend_tls = frontend_tls(&options, &clock)?;
+    let shares = shares(options.max_tunnels.map(u32::from))?;
     let mut sys = new_sys(&clock)?;
     let config = ServerConfig {
         server_id: options.server_id.clone(),
@@ -59,11 +59,15 @@ pub fn run_server(options: ServerOptions) -> Result<(), StartError> {
         liveness: liveness(&options.liveness),
         dial_timeout: options.dial_timeout,
         dial_wait: options.dial_wait,
-        max_tunnels: max_tunnels(options.max_tunnels.map(u32::from))?,
+        max_tunnels: shares.tunnels,
+        greetings_max: shares.greetings,
         seed: sys.random(),
     };
-    let mut app =
-        App::new(sys, Server::new(config), app_config(link_tls, frontend_tls, &options.liveness, clock));
+    let mut app = App::new(
+        sys,
+        Server::new(config),
+        app_config(link_tls, frontend_tls, &options.liveness, clock, shares),
+    );
     listen(&mut app, "agents", &ListenAddr::Tcp(options.agent_addr), Some(Door::Agents))?;
     for frontend in &options.frontends {
         match frontend {
@@ -117,6 +121,7 @@ pub fn run_agent(options: AgentOptions) -> Result<(), StartError> {
             LinkTls::Client(tls, name)
         }
     };
+    let shares = shares(options.max_tunnels.map(u32::from))?;
     let mut sys = new_sys(&clock)?;
     let config = AgentConfig {
         agent_id: options.agent_id.clone(),
@@ -126,12 +131,12 @@ pub fn run_agent(options: AgentOptions) -> Result<(), StartError> {
         liveness: liveness(&options.liveness),
         redial_base: options.sync_interval,
         redial_cap: options.sync_interval_cap,
-        max_tunnels: max_tunnels(options.max_tunnels.map(u32::from))?,
+        max_tunnels: shares.tunnels,
         seed: sys.random(),
     };
     let now = sys.now();
     let mut app =
-        App::new(sys, Agent::new(config, now), app_config(link_tls, None, &options.liveness, clock));
+        App::new(sys, Agent::new(config, now), app_config(link_tls, None, &options.liveness, clock, shares));
     listen(&mut app, "health", &ListenAddr::Tcp(options.health_addr), None)?;
     listen(&mut app, "admin", &ListenAddr::Tcp(options.admin_addr), None)?;
     finish(app)
@@ -230,13 +235,12 @@ fn kernel_liveness(flags: &Liveness) -> KernelLiveness {
     }
 }
 
-/// As many tunnels as descriptors allow, or fewer if the flag says so.
-fn max_tunnels(flag: Option<u32>) -> Result<usize, StartError> {
+fn shares(max_tunnels: Option<u32>) -> Result<DescriptorShares, StartError> {
     let limit = process::raise_descriptor_limit()
         .map_err(|error| StartError::new(format!("the limit of descriptors cannot be read: {error}")))?;
-    let room = limit.saturating_sub(DESCRIPTOR_RESERVE).max(limit / 2);
-    let room = usize::try_from(room).unwrap_or(usize::MAX);
-    Ok(flag.map_or(room, |flag| (flag as usize).min(room)))
+    let shares = DescriptorShares::new(limit);
+    let tunnels = max_tunnels.map_or(shares.tunnels, |flag| shares.tunnels.min(flag as usize));
+    Ok(DescriptorShares { tunnels, ..shares })
 }
 
 fn app_config(
@@ -244,12 +248,14 @@ fn app_config(
     frontend_tls: Option<ServerTls>,
     flags: &Liveness,
     clock: WallClock,
+    shares: DescriptorShares,
 ) -> AppConfig {
     AppConfig {
         link_tls,
         frontend_tls,
         kernel_liveness: kernel_liveness(flags),
         clock,
+        shares,
         process: process_report,
     }
 }

@@ -35,6 +35,17 @@ pub enum Manner {
     Abort,
 }
 
+impl Manner {
+    /// How a link is closed after `error`: nobody waits for a peer that is silent to read its last words.
+    #[must_use]
+    pub const fn after(error: &LinkError) -> Self {
+        match error {
+            LinkError::PeerSilent { .. } => Self::Abort,
+            _ => Self::Flush,
+        }
+    }
+}
+
 /// Everything that a role may ask of the world.
 #[derive(Debug)]
 pub enum Effect {
@@ -109,6 +120,8 @@ pub enum Effect {
         link: Key,
         /// Tells the peer why.
         last_words: Option<GoAway>,
+        /// How: a peer that is silent is not waited for.
+        manner: Manner,
     },
     /// A line for the log.
     Note(Note),
@@ -195,6 +208,12 @@ pub trait Role {
 
     /// A connection waits at a listener and cannot be taken: `error` tells what the process is out of.
     fn on_accept_failed(&mut self, now: Instant, error: &str);
+
+    /// A client of the health or admin port was cut, to make room for another.
+    fn on_probe_evicted(&mut self);
+
+    /// A connection that was closing was cut, since descriptors are short.
+    fn on_closing_evicted(&mut self);
 
     /// A connection had more work than its share of one turn.
     fn on_budget_exhausted(&mut self);

@@ -3,6 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says by panicking what failed")]
 
+mod contract;
+mod crowds;
+mod ends;
+mod front;
 mod rig;
 mod tls;
 
@@ -15,36 +19,6 @@ use rig::{ESTABLISHED, Rig, echo, get, number, read_text, target, wait_for};
 /// What `offset` of a pattern holds: a lost, doubled or moved byte shows.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|offset| (offset % 251) as u8).collect()
-}
-
-#[test]
-fn half_close_keeps_the_other_direction() {
-    let rig = Rig::start("half");
-    let _agent = rig.agent_up("a1");
-    // The client ends first; the answer comes after it.
-    let counter = target(|mut conn| {
-        let mut all = Vec::new();
-        conn.read_to_end(&mut all).unwrap();
-        conn.write_all(format!("got {}", all.len()).as_bytes()).unwrap();
-    });
-    let mut client = rig.dial(counter);
-    client.write_all(&pattern(300_000)).unwrap();
-    client.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(read_text(&mut client), "got 300000");
-    // The target ends first; the upload goes on.
-    let (tell, told) = mpsc::channel();
-    let first = target(move |mut conn| {
-        conn.write_all(b"hello").unwrap();
-        conn.shutdown(Shutdown::Write).unwrap();
-        let mut all = Vec::new();
-        conn.read_to_end(&mut all).unwrap();
-        tell.send(all).unwrap();
-    });
-    let mut client = rig.dial(first);
-    assert_eq!(read_text(&mut client), "hello");
-    client.write_all(&pattern(300_000)).unwrap();
-    drop(client);
-    assert_eq!(told.recv().unwrap(), pattern(300_000));
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::front::Front;
+
 /// No wait in a test is longer; none is shorter than its condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -71,6 +73,12 @@ impl Process {
         let _reaped = self.child.wait();
     }
 
+    /// SIGSTOP; the kernel goes on acknowledging for it.
+    pub(crate) fn freeze(&mut self) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    }
+
     pub(crate) fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
@@ -93,23 +101,20 @@ pub(crate) struct Rig {
     pub(crate) health: u16,
     /// The TCP frontend's port; 0 with a Unix socket.
     pub(crate) frontend: u16,
+    pub(crate) front: Front,
     pub(crate) dir: PathBuf,
-    agents_port: u16,
+    pub(crate) agents_port: u16,
 }
 
 impl Rig {
     /// CONNECT over a Unix socket.
     pub(crate) fn start(name: &str) -> Self {
-        Self::start_with(name, false)
+        Self::start_front(name, Front::Unix)
     }
 
-    /// CONNECT over TCP with mutual TLS.
-    pub(crate) fn start_tcp(name: &str) -> Self {
-        Self::start_with(name, true)
-    }
-
-    fn start_with(name: &str, tcp: bool) -> Self {
-        let dir = std::env::temp_dir().join(format!("tautline-e2e-{name}-{}", std::process::id()));
+    pub(crate) fn start_front(name: &str, front: Front) -> Self {
+        let tcp = front == Front::Tls;
+        let dir = std::env::temp_dir().join(format!("tautline-e2e-{name}-{front:?}-{}", std::process::id()));
         let certs = dir.join("certs");
         std::fs::create_dir_all(&dir).unwrap();
         tautline::cli::certs::write(&certs, &tautline::cli::certs::CertOptions::default()).unwrap();
@@ -117,7 +122,7 @@ impl Rig {
         let port = |what: &str| port_of(&server.logged(&format!("what={what} addr=")));
         let (health, admin) = (port("health"), port("admin"));
         let frontend = if tcp { port("frontends") } else { 0 };
-        Self { health, admin, frontend, server, dir, agents_port }
+        Self { health, admin, frontend, front, server, dir, agents_port }
     }
 
     fn server(dir: &Path, port: u16, tcp: bool) -> (Process, u16) {
@@ -161,7 +166,15 @@ impl Rig {
         self.agent_with(id, "certs")
     }
 
+    pub(crate) fn agent_with_args(&self, id: &str, args: &[&str]) -> Process {
+        self.start_agent(id, "certs", args)
+    }
+
     pub(crate) fn agent_with(&self, id: &str, certs: &str) -> Process {
+        self.start_agent(id, certs, &[])
+    }
+
+    fn start_agent(&self, id: &str, certs: &str, more: &[&str]) -> Process {
         let path = |name: &str| self.dir.join(name).display().to_string();
         let args = [
             "agent".to_owned(),
@@ -175,7 +188,8 @@ impl Rig {
             "--health-server-port=0".to_owned(),
             "--admin-server-port=0".to_owned(),
         ];
-        Process::start(id, &args)
+        let more = more.iter().map(|&arg| arg.to_owned());
+        Process::start(id, &args.into_iter().chain(more).collect::<Vec<_>>())
     }
 
     pub(crate) fn agent_up(&self, id: &str) -> Process {

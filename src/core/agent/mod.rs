@@ -251,9 +251,9 @@ impl Role for Agent {
     }
 
     fn on_link_error(&mut self, now: Instant, conn: Key, error: LinkError) {
-        let last_words = Some(error.go_away());
+        let (last_words, manner) = (Some(error.go_away()), Manner::after(&error));
         self.drop_link(now, conn, error.label(), &error.to_string(), true);
-        self.effects.push_back(Effect::EndLink { link: conn, last_words });
+        self.effects.push_back(Effect::EndLink { link: conn, last_words, manner });
     }
 
     fn on_lost(&mut self, now: Instant, conn: Key, lost: Lost) {
@@ -319,7 +319,7 @@ impl Role for Agent {
             let text = "the agent ends";
             self.drop_link(now, conn, GoAwayCode::Shutdown.name(), text, false);
             let last_words = Some(GoAway { code: GoAwayCode::Shutdown, text: text.to_owned() });
-            self.effects.push_back(Effect::EndLink { link: conn, last_words });
+            self.effects.push_back(Effect::EndLink { link: conn, last_words, manner: Manner::Flush });
         }
         self.finished = true;
     }
@@ -343,6 +343,14 @@ impl Role for Agent {
             Quoted(error)
         );
         self.note_limited(now, "cannot accept", Level::Error, text);
+    }
+
+    fn on_probe_evicted(&mut self) {
+        self.metrics.common.limits_hit.inc(["probes"]);
+    }
+
+    fn on_closing_evicted(&mut self) {
+        self.metrics.common.limits_hit.inc(["closing"]);
     }
 
     fn on_budget_exhausted(&mut self) {

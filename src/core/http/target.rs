@@ -76,7 +76,9 @@ impl fmt::Display for TargetError {
             Self::NoPort => "the target has no port",
             Self::Port => "the port of the target is not a number from 1 to 65535",
             Self::NoHost => "the target has no host",
-            Self::NoBrackets => "the target has too many colons; an IPv6 address needs brackets",
+            Self::NoBrackets => {
+                "the target has too many colons; an IPv6 address needs brackets, as in [2001:db8::1]:443"
+            }
             Self::Ipv6 => "the brackets of the target do not hold an IPv6 address",
             Self::Scope => "the scope of the IPv6 address is not an interface name or number",
             Self::Ipv4 => "the host is not an IPv4 address of four plain decimal numbers, and no name either",

@@ -8,7 +8,7 @@
 //! ```
 //! Tables are keyed by link, never by agent id: one agent may have two links, and its id may be claimed twice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,7 @@ use crate::core::mux::{Health, Link, LinkConfig, LinkStats, LivenessConfig, Side
 use crate::core::rng::Rng;
 use crate::core::timers::TimerSlot;
 use crate::key::{Key, KeyMap};
-use crate::limits::{
-    GREETING_TIMEOUT, UNAUTHENTICATED_LINKS_MAX, UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX, WINDOW_POOL_SERVER,
-};
+use crate::limits::{GREETING_TIMEOUT, UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX, WINDOW_POOL_SERVER};
 
 /// How far a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +83,10 @@ pub(super) struct Backends {
     /// Links that may be picked, in no order.
     candidates: Vec<Key>,
     by_agent: HashMap<String, Vec<Key>>,
+    /// Links that have not said HELLO, by address, the oldest first.
+    greetings: HashMap<Option<IpAddr>, VecDeque<Key>>,
     unauthenticated: usize,
-    unauthenticated_by_address: HashMap<IpAddr, usize>,
+    greetings_max: usize,
     /// What passed over links that are gone.
     past: LinkStats,
     pub(super) budget: WindowBudget,
@@ -96,13 +96,14 @@ pub(super) struct Backends {
 }
 
 impl Backends {
-    pub(super) fn new(liveness: LivenessConfig, seed: u64) -> Self {
+    pub(super) fn new(liveness: LivenessConfig, greetings_max: usize, seed: u64) -> Self {
         Self {
             table: KeyMap::default(),
             candidates: Vec::new(),
             by_agent: HashMap::new(),
+            greetings: HashMap::new(),
             unauthenticated: 0,
-            unauthenticated_by_address: HashMap::new(),
+            greetings_max,
             past: LinkStats::default(),
             budget: WindowBudget::new(WINDOW_POOL_SERVER),
             rng: Rng::new(seed),
@@ -111,10 +112,17 @@ impl Backends {
         }
     }
 
-    /// True if one more stranger may knock.
-    pub(super) fn may_accept(&self, from: Option<IpAddr>) -> bool {
-        let same = from.and_then(|from| self.unauthenticated_by_address.get(&from)).copied().unwrap_or(0);
-        self.unauthenticated < UNAUTHENTICATED_LINKS_MAX && same < UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX
+    /// The link that must make room for one more stranger from this address, if they are too many: the oldest of
+    /// the address, or of the one that has most.
+    pub(super) fn crowded(&self, from: Option<IpAddr>) -> Option<Key> {
+        let same = self.greetings.get(&from);
+        if same.is_some_and(|same| same.len() >= UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX) {
+            return same?.front().copied();
+        }
+        if self.unauthenticated < self.greetings_max {
+            return None;
+        }
+        self.greetings.values().max_by_key(|links| links.len())?.front().copied()
     }
 
     pub(super) fn accept(&mut self, now: Instant, conn: Key, from: Option<IpAddr>) {
@@ -130,19 +138,16 @@ impl Backends {
             prove: None,
         };
         self.unauthenticated += 1;
-        if let Some(from) = from {
-            *self.unauthenticated_by_address.entry(from).or_default() += 1;
-        }
+        self.greetings.entry(from).or_default().push_back(conn);
         self.table.insert(conn, backend);
     }
 
-    fn greeting_over(&mut self, from: Option<IpAddr>) {
+    fn greeting_over(&mut self, conn: Key, from: Option<IpAddr>) {
         self.unauthenticated -= 1;
-        let Some(from) = from else { return };
-        if let Some(count) = self.unauthenticated_by_address.get_mut(&from) {
-            *count -= 1;
-            if *count == 0 {
-                self.unauthenticated_by_address.remove(&from);
+        if let Some(same) = self.greetings.get_mut(&from) {
+            same.retain(|&key| key != conn);
+            if same.is_empty() {
+                self.greetings.remove(&from);
             }
         }
     }
@@ -153,7 +158,7 @@ impl Backends {
         backend.state = BackendState::Ready;
         agent_id.clone_into(&mut backend.agent_id);
         let from = backend.from;
-        self.greeting_over(from);
+        self.greeting_over(conn, from);
         self.candidates.push(conn);
         let same = self.by_agent.entry(agent_id.to_owned()).or_default();
         let older = same.clone();
@@ -201,7 +206,7 @@ impl Backends {
         match self.table.get(conn)?.state {
             BackendState::Greeting { .. } => {
                 let from = self.table.get(conn)?.from;
-                self.greeting_over(from);
+                self.greeting_over(conn, from);
             }
             BackendState::Ready | BackendState::Draining => self.unlist(conn),
         }
@@ -309,5 +314,7 @@ impl Backends {
         let greeting =
             self.table.iter().filter(|(_, b)| matches!(b.state, BackendState::Greeting { .. })).count();
         assert_eq!(greeting, self.unauthenticated, "each greeting link is counted once");
+        let listed: usize = self.greetings.values().map(VecDeque::len).sum();
+        assert_eq!(greeting, listed, "and listed once");
     }
 }

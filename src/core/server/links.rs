@@ -84,7 +84,7 @@ impl Server {
     pub(super) fn dismiss(&mut self, now: Instant, conn: Key, code: GoAwayCode, text: &str) {
         self.drop_backend(now, conn, code.name(), text);
         let last_words = Some(GoAway { code, text: text.to_owned() });
-        self.effects.push_back(Effect::EndLink { link: conn, last_words });
+        self.effects.push_back(Effect::EndLink { link: conn, last_words, manner: Manner::Flush });
     }
 
     /// Takes a link out: its dials go elsewhere, its tunnels are reset.

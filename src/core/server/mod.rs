@@ -31,7 +31,7 @@ use super::ratelimit::LogLimit;
 use super::role::{AdminStep, Door, Effect, HeadStep, Lost, Manner, ProcessReport, Role};
 use super::timers::{TimerQueue, TimerSlot};
 use crate::key::{Key, KeyMap};
-use crate::limits::{HEAD_TIMEOUT, LOG_INTERVAL, LOG_LINES_PER_KIND, PENDING_DIALS_MAX};
+use crate::limits::{HEAD_PATIENCE, HEAD_TIMEOUT, LOG_INTERVAL, LOG_LINES_PER_KIND, PENDING_DIALS_MAX};
 
 /// What a server needs to know.
 #[derive(Debug, Clone)]
@@ -48,6 +48,8 @@ pub struct ServerConfig {
     pub dial_wait: Duration,
     /// Frontends at once; more get 503.
     pub max_tunnels: usize,
+    /// Links that have not said HELLO yet; one more evicts the oldest.
+    pub greetings_max: usize,
     /// Spreads choices; unknown to peers.
     pub seed: u64,
 }
@@ -78,6 +80,9 @@ pub struct Server {
     frontends: KeyMap<Frontend>,
     pending_dials: usize,
     tunnels: usize,
+    /// Frontends in the order in which they came, from the first one on that owes its head: those of the last
+    /// [`HEAD_TIMEOUT`] at most.
+    reading: VecDeque<Key>,
     /// Frontends whose dial waits for an agent, and maybe some that do not any more.
     waiting: Vec<Key>,
     timers: TimerQueue<TimerOwner>,
@@ -92,11 +97,12 @@ impl Server {
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         Self {
-            backends: Backends::new(config.liveness, config.seed),
+            backends: Backends::new(config.liveness, config.greetings_max, config.seed),
             config,
             frontends: KeyMap::default(),
             pending_dials: 0,
             tunnels: 0,
+            reading: VecDeque::new(),
             waiting: Vec::new(),
             timers: TimerQueue::default(),
             effects: VecDeque::new(),
@@ -206,6 +212,42 @@ impl Server {
             ),
         );
         self.answer(conn, answer::error(status, text));
+    }
+
+    /// One frontend more than may be: whoever is silent goes first, else the newcomer.
+    fn make_room(&mut self, now: Instant, newcomer: Key) {
+        match self.longest_silent(now) {
+            Some(silent) => {
+                self.refuse(now, silent, Status::RequestTimeout, "silent, and others need the room");
+            }
+            None => {
+                let text = "too many tunnels (--max-tunnels, and the limit of open files)";
+                self.refuse(now, newcomer, Status::ServiceUnavailable, text);
+            }
+        }
+    }
+
+    fn list_reading(&mut self, conn: Key) {
+        while let Some(&oldest) = self.reading.front()
+            && self.reading_until(oldest).is_none()
+        {
+            self.reading.pop_front();
+        }
+        self.reading.push_back(conn);
+    }
+
+    fn reading_until(&self, conn: Key) -> Option<Instant> {
+        match self.frontends.get(conn)?.state {
+            State::ReadingHead { deadline, .. } => Some(deadline),
+            _ => None,
+        }
+    }
+
+    /// The frontend that owes its head for the longest time, if that is more than a moment.
+    fn longest_silent(&self, now: Instant) -> Option<Key> {
+        let oldest = *self.reading.front()?;
+        let since = self.reading_until(oldest)? - HEAD_TIMEOUT;
+        (now.saturating_duration_since(since) >= HEAD_PATIENCE).then_some(oldest)
     }
 
     fn client_name(&self, conn: Key) -> String {
@@ -352,13 +394,11 @@ impl Role for Server {
     fn on_accept(&mut self, now: Instant, door: Door, conn: Key, from: Option<IpAddr>) -> bool {
         match door {
             Door::Agents => {
-                if !self.backends.may_accept(from) {
+                if let Some(oldest) = self.backends.crowded(from) {
                     self.metrics.common.limits_hit.inc(["unauthenticated_links"]);
-                    let peer = from.map_or_else(String::new, |from| from.to_string());
-                    let line =
-                        format!("msg=\"agent not taken\" peer={peer} reason=too_many_unauthenticated_links");
-                    self.note_limited(now, "unauthenticated_links", Level::Warn, line);
-                    return false;
+                    let text = "too many links have not said HELLO: this one was the oldest";
+                    self.drop_backend(now, oldest, GoAwayCode::TooMany.name(), text);
+                    self.effects.push_back(Effect::Close { conn: oldest, manner: Manner::Abort });
                 }
                 self.metrics.links_accepted.inc();
                 self.backends.accept(now, conn, from);
@@ -371,9 +411,10 @@ impl Role for Server {
                 self.timers.set(TimerOwner::Frontend(conn), &mut timer, Some(deadline));
                 let state = State::ReadingHead { reader: HeadReader::default(), deadline };
                 self.frontends.insert(conn, Frontend { state, timer, from });
+                self.list_reading(conn);
                 if self.frontends.len() > self.config.max_tunnels {
                     self.metrics.common.limits_hit.inc(["max_tunnels"]);
-                    self.refuse(now, conn, Status::ServiceUnavailable, "too many tunnels (--max-tunnels)");
+                    self.make_room(now, conn);
                 }
                 true
             }
@@ -427,7 +468,8 @@ impl Role for Server {
         let label = error.label();
         let GoAway { text, .. } = error.go_away();
         self.drop_backend(now, conn, label, &text);
-        self.effects.push_back(Effect::EndLink { link: conn, last_words: Some(error.go_away()) });
+        let (last_words, manner) = (Some(error.go_away()), Manner::after(&error));
+        self.effects.push_back(Effect::EndLink { link: conn, last_words, manner });
     }
 
     fn on_lost(&mut self, now: Instant, conn: Key, lost: Lost) {
@@ -509,6 +551,14 @@ impl Role for Server {
             Quoted(error)
         );
         self.note_limited(now, "cannot accept", Level::Error, text);
+    }
+
+    fn on_probe_evicted(&mut self) {
+        self.metrics.common.limits_hit.inc(["probes"]);
+    }
+
+    fn on_closing_evicted(&mut self) {
+        self.metrics.common.limits_hit.inc(["closing"]);
     }
 
     fn on_budget_exhausted(&mut self) {

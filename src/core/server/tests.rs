@@ -7,7 +7,10 @@ use tautline_wire::DialCode;
 use super::*;
 use crate::core::mux::LinkEvent;
 use crate::core::testing::{End, LIVENESS, converse, effects, key, start};
-use crate::limits::{DIAL_TIMEOUT, DIAL_WAIT, HEDGE_DELAY_MIN, WINDOW_INITIAL};
+use crate::limits::{
+    DIAL_TIMEOUT, DIAL_WAIT, GREETING_TIMEOUT, HEDGE_DELAY_MIN, UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX,
+    WINDOW_INITIAL,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -31,6 +34,7 @@ impl World {
             dial_timeout: DIAL_TIMEOUT,
             dial_wait: DIAL_WAIT,
             max_tunnels: 3,
+            greetings_max: 100,
             seed: 1,
         };
         let start = start();
@@ -163,7 +167,7 @@ impl World {
 
     fn last_words(&self, conn: Key) -> Option<GoAwayCode> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::EndLink { link, last_words: Some(words) } if *link == conn => Some(words.code),
+            Effect::EndLink { link, last_words: Some(words), .. } if *link == conn => Some(words.code),
             _ => None,
         })
     }
@@ -416,6 +420,47 @@ fn heads_that_are_no_connect_are_answered() {
     assert_eq!(world.status(slow), None);
     world.pass(MS);
     assert_eq!(world.status(slow), Some(408));
+    world.end();
+}
+
+#[test]
+fn silent_strangers_of_one_address_make_room_for_the_next_one() {
+    let mut world = World::new();
+    let silent: Vec<Key> =
+        (0..UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX).map(|_| world.accept(Door::Agents)).collect();
+    world.agent("honest");
+    assert_eq!(world.closed(silent[0]), Some(Manner::Abort), "the oldest went");
+    assert_eq!(world.closed(silent[1]), None);
+    for number in 0..36 {
+        // Other addresses, until there are 100 in all: then the address that has most gives.
+        let conn = key(5000 + number);
+        world.server.on_accept(world.now, Door::Agents, conn, Some([10, 0, 1, number as u8].into()));
+    }
+    world.run();
+    assert_eq!(world.server.backends.unauthenticated(), 99);
+    world.agent("another");
+    assert_eq!(world.closed(silent[1]), None, "there was room for one more");
+    let held = world.accept(Door::Agents);
+    world.accept(Door::Agents);
+    world.run();
+    assert_eq!((world.closed(silent[1]), world.closed(held)), (Some(Manner::Abort), None));
+    assert_eq!(world.server.backends.unauthenticated(), 100);
+    assert_eq!(world.server.metrics.common.limits_hit.get(["unauthenticated_links"]), 2);
+    world.pass(GREETING_TIMEOUT);
+    world.end();
+}
+
+#[test]
+fn a_client_that_owes_its_head_makes_room_for_one_that_has_something_to_say() {
+    let (mut world, [_agent]) = World::with_agents();
+    let silent: Vec<Key> = (0..3).map(|_| world.accept(Door::Frontends)).collect();
+    let (soon, _) = world.head("CONNECT host:1 HTTP/1.1\r\n\r\n");
+    assert_eq!(world.status(soon), Some(503), "nobody was silent for long");
+    world.pass(HEAD_PATIENCE);
+    let conn = world.connect();
+    assert_eq!(world.status(silent[0]), Some(408));
+    assert_eq!((world.status(silent[1]), world.status(conn)), (None, None));
+    world.pass(HEAD_TIMEOUT);
     world.end();
 }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use tautline::app::{App, AppConfig, LinkTls};
+use tautline::app::{App, AppConfig, DescriptorShares, LinkTls};
 use tautline::core::agent::{Agent, AgentConfig};
 use tautline::core::mux::LivenessConfig;
 use tautline::core::role::{AdminStep, Door, ProcessReport, Role};
@@ -169,6 +169,7 @@ fn config(link_tls: LinkTls, clock: WallClock) -> AppConfig {
             user_timeout: Duration::from_secs(20),
         },
         clock,
+        shares: DescriptorShares::new(4096),
         process: ProcessReport::default,
     }
 }
@@ -198,6 +199,7 @@ fn server(mut sys: SimSys, seed: u64, security: Security) -> ServerApp {
         dial_timeout: Duration::from_secs(8),
         dial_wait: Duration::from_secs(2),
         max_tunnels: 1000,
+        greetings_max: 64,
         seed,
     });
     let mut app = App::new(sys, role, config(link_tls, clock));
