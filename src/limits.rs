@@ -44,6 +44,13 @@ pub const HANDSHAKES_PER_TURN: usize = 8;
 /// Connect, TLS and HELLO of a link together.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A pending dial asks its agents for a sign of life at least this often.
+pub const DIAL_LOOK_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// An agent that speaks but has not answered a dial so long after its own limit has failed.
+pub const ANSWER_GRACE: Duration = Duration::from_millis(500);
+/// Such an agent is asked only if nobody else is there, for this long.
+pub const STRIKE_TIME: Duration = Duration::from_secs(30);
+
 /// A dial ends with 504 after this (`--backend-dial-timeout`).
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(8);
 /// Links that one dial is tried on: two more after the first.

@@ -17,7 +17,9 @@ use crate::core::mux::{Health, Link, LinkConfig, LinkStats, LivenessConfig, Side
 use crate::core::rng::Rng;
 use crate::core::timers::TimerSlot;
 use crate::key::{Key, KeyMap};
-use crate::limits::{GREETING_TIMEOUT, UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX, WINDOW_POOL_SERVER};
+use crate::limits::{
+    GREETING_TIMEOUT, HEDGE_DELAY_MIN, STRIKE_TIME, UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX, WINDOW_POOL_SERVER,
+};
 
 /// How far a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub(super) struct Backend {
     pub(super) timer: TimerSlot,
     /// A newer link of the same agent id is preferred.
     pub(super) superseded: bool,
+    /// It spoke but did not answer a dial: until then others are asked first.
+    pub(super) struck_until: Option<Instant>,
     /// Asked for a sign of life because a newer link of its agent id came.
     pub(super) prove: Option<Proof>,
 }
@@ -57,14 +61,16 @@ pub(super) struct Proof {
 
 impl Backend {
     /// Smaller is better. Alive beats suspect, and a draining agent that lives beats one that may be dead.
-    fn rank(&self) -> Option<u8> {
+    fn rank(&self, now: Instant) -> Option<u8> {
         let draining = match self.state {
             BackendState::Ready => false,
             BackendState::Draining => true,
             BackendState::Greeting { .. } => return None,
         };
         let suspect = matches!(self.link.health(), Health::Suspect { .. });
-        Some(u8::from(suspect) * 4 + u8::from(draining) * 2 + u8::from(self.superseded))
+        let struck = self.struck_until.is_some_and(|until| now < until);
+        let faults = [suspect, struck, draining, self.superseded];
+        Some(faults.iter().fold(0, |rank, &fault| rank * 2 + u8::from(fault)))
     }
 
     /// When the server wants to look at it.
@@ -75,6 +81,18 @@ impl Backend {
         };
         [state, self.link.poll_timeout().map(|(at, _)| at)].into_iter().flatten().min()
     }
+}
+
+/// A dial that went out over a link.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opened {
+    pub(super) stream: StreamKey,
+    /// When the link had last spoken.
+    pub(super) heard: Instant,
+    /// It was asked for a sign of life too.
+    pub(super) probed: bool,
+    /// How long to wait for that.
+    pub(super) hedge_delay: Duration,
 }
 
 /// All links, and what it takes to ask one of them.
@@ -135,6 +153,7 @@ impl Backends {
             accepted_at: now,
             timer: TimerSlot::default(),
             superseded: false,
+            struck_until: None,
             prove: None,
         };
         self.unauthenticated += 1;
@@ -218,7 +237,7 @@ impl Backends {
 
     /// The best link for a dial, not one of `exclude`: the better of two random ones if both are first class, else
     /// the best of all.
-    pub(super) fn pick(&mut self, exclude: &[Key]) -> Option<Key> {
+    pub(super) fn pick(&mut self, now: Instant, exclude: &[Key]) -> Option<Key> {
         let n = self.candidates.len();
         if n == 0 {
             return None;
@@ -228,7 +247,7 @@ impl Backends {
         let load = |key: Key| self.table.get(key).map_or(usize::MAX, |backend| backend.link.streams());
         let first_class = |key: Key| {
             !exclude.contains(&key)
-                && self.table.get(key).and_then(Backend::rank).is_some_and(|rank| rank == 0)
+                && self.table.get(key).and_then(|backend| backend.rank(now)).is_some_and(|rank| rank == 0)
         };
         let (a, b) = (self.candidates[start], self.candidates[second]);
         if first_class(a) && first_class(b) {
@@ -237,9 +256,16 @@ impl Backends {
         let order = self.candidates[start..].iter().chain(&self.candidates[..start]);
         order
             .filter(|key| !exclude.contains(key))
-            .filter_map(|&key| Some((self.table.get(key)?.rank()?, key)))
+            .filter_map(|&key| Some((self.table.get(key)?.rank(now)?, key)))
             .min_by_key(|&(rank, key)| (rank, load(key)))
             .map(|(_, key)| key)
+    }
+
+    /// An agent speaks but did not answer a dial: others are preferred for a while.
+    pub(super) fn strike(&mut self, now: Instant, conn: Key) {
+        if let Some(backend) = self.table.get_mut(conn) {
+            backend.struck_until = Some(now + STRIKE_TIME);
+        }
     }
 
     /// Sends a dial over a link, with a PING if it was silent for a moment.
@@ -250,17 +276,17 @@ impl Backends {
         owner: Key,
         target: &str,
         time_left: Duration,
-    ) -> Option<StreamKey> {
+    ) -> Option<Opened> {
         let backend = self.table.get_mut(conn)?;
         let id = self.next_stream;
         let stream = backend.link.open(now, &mut self.budget, id, owner, target, time_left)?;
         self.next_stream += 1;
-        if now.saturating_duration_since(backend.link.liveness().last_received())
-            >= crate::limits::HEDGE_DELAY_MIN
-        {
+        let heard = backend.link.liveness().last_received();
+        let probed = now.saturating_duration_since(heard) >= HEDGE_DELAY_MIN;
+        if probed {
             backend.link.probe(now);
         }
-        Some(stream)
+        Some(Opened { stream, heard, probed, hedge_delay: backend.link.liveness().hedge_delay() })
     }
 
     pub(super) fn get(&self, conn: Key) -> Option<&Backend> {
@@ -309,7 +335,8 @@ impl Backends {
 
     #[cfg(any(test, debug_assertions))]
     pub(super) fn check_invariants(&self) {
-        let listed = self.table.iter().filter(|(_, b)| b.rank().is_some()).count();
+        let listed =
+            self.table.iter().filter(|(_, b)| !matches!(b.state, BackendState::Greeting { .. })).count();
         assert_eq!(listed, self.candidates.len(), "candidates are the links that may be picked");
         let greeting =
             self.table.iter().filter(|(_, b)| matches!(b.state, BackendState::Greeting { .. })).count();

@@ -4,20 +4,78 @@ use std::time::{Duration, Instant};
 
 use tautline_wire::{CloseCode, DialCode, DialFailure};
 
-use super::backend::Backends;
+use super::backend::{Backend, Backends, Opened};
 use crate::core::ids::StreamKey;
 use crate::core::role::Effect;
 use crate::key::Key;
-use crate::limits::DIAL_ATTEMPTS_MAX;
+use crate::limits::{
+    ANSWER_GRACE, DIAL_ANSWER_RESERVE, DIAL_ATTEMPTS_MAX, DIAL_LOOK_PAUSE_MAX, HEDGE_DELAY_MIN,
+    TARGET_CONNECT_TIMEOUT,
+};
 
 /// One link that was asked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) link: Key,
     pub(super) stream: StreamKey,
-    sent_at: Instant,
-    /// Then the dial goes elsewhere too, unless the link spoke meanwhile.
-    hedge_at: Option<Instant>,
+    /// When the link had last spoken, as the last look (or the dial) saw it.
+    known: Instant,
+    /// It was asked for a sign of life since.
+    probed: bool,
+    /// Then it is looked at again.
+    look_at: Instant,
+    /// How long after that look the next one comes.
+    pause: Duration,
+    silence: Silence,
+    /// Then an agent that speaks, but not of this dial, has failed.
+    answer_by: Instant,
+}
+
+/// What a look at an attempt found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Silence {
+    /// The link spoke, or was not looked at yet.
+    Heard,
+    /// It did not, though asked: the dial must go elsewhere too.
+    Owed,
+    /// And so it did.
+    Hedged,
+}
+
+impl Attempt {
+    /// Looks whether the link spoke. An agent may fall silent at any time, so looks go on, less and less often, and
+    /// each one asks for a sign of life that the next one wants to see. True if it asked.
+    fn look(&mut self, now: Instant, backend: &mut Backend) -> bool {
+        let heard = backend.link.liveness().last_received();
+        let spoke = heard > self.known;
+        if spoke {
+            self.silence = Silence::Heard;
+        }
+        if now < self.look_at {
+            return false;
+        }
+        self.look_at = now + self.pause;
+        if spoke || !self.probed {
+            if spoke {
+                self.pause = (self.pause * 2).min(DIAL_LOOK_PAUSE_MAX);
+            }
+            (self.known, self.probed) = (heard, true);
+            backend.link.probe(now);
+            return true;
+        }
+        if self.silence == Silence::Heard {
+            self.silence = Silence::Owed;
+        }
+        false
+    }
+}
+
+/// Why an attempt failed.
+#[derive(Debug)]
+struct Failed {
+    failure: DialFailure,
+    /// It is about the agent: another one may do better.
+    try_elsewhere: bool,
 }
 
 /// A dial that is not answered yet.
@@ -35,10 +93,8 @@ pub(super) struct Dial {
     attempts: Vec<Attempt>,
     /// Links that were asked, or lost while asked.
     tried: Vec<Key>,
-    /// Those that are asked are silent, and there was nobody else to ask.
-    hedge_owed: bool,
-    /// The first failure that came back.
-    failure: Option<DialFailure>,
+    /// The failure that is told if nobody succeeds.
+    failure: Option<Failed>,
 }
 
 /// What a dial needs next.
@@ -66,7 +122,6 @@ impl Dial {
             listed: false,
             attempts: Vec::new(),
             tried: Vec::new(),
-            hedge_owed: false,
             failure: None,
         }
     }
@@ -79,16 +134,23 @@ impl Dial {
         backends: &mut Backends,
         effects: &mut impl Extend<Effect>,
     ) -> bool {
-        while let Some(link) = backends.pick(&self.tried) {
+        while let Some(link) = backends.pick(now, &self.tried) {
             self.tried.push(link);
             let left = self.deadline.saturating_duration_since(now);
-            let Some(stream) = backends.open(now, link, conn, &self.target, left) else { continue };
-            let hedge_delay = backends.get(link).map(|backend| backend.link.liveness().hedge_delay());
+            let Some(Opened { stream, heard, probed, hedge_delay: pause }) =
+                backends.open(now, link, conn, &self.target, left)
+            else {
+                continue;
+            };
             self.attempts.push(Attempt {
                 link,
                 stream,
-                sent_at: now,
-                hedge_at: hedge_delay.map(|delay| now + delay),
+                known: heard,
+                probed,
+                look_at: now + pause,
+                pause,
+                silence: Silence::Heard,
+                answer_by: now + connect_limit(left) + ANSWER_GRACE,
             });
             effects.extend([Effect::Transmit { link }]);
             self.wait_until = None;
@@ -110,17 +172,18 @@ impl Dial {
             return Outcome::TimedOut;
         }
         self.hedge(now, conn, backends, effects);
+        self.give_up_on_mute(now, backends, effects);
         if !self.attempts.is_empty() {
             return Outcome::Pending;
         }
-        if let Some(failure) = self.failure.take_if(|failure| !worth_another_agent(failure.code)) {
-            return Outcome::Failed(failure);
+        if let Some(failed) = self.failure.take_if(|failed| !failed.try_elsewhere) {
+            return Outcome::Failed(failed.failure);
         }
         if self.tried.len() < DIAL_ATTEMPTS_MAX && self.ask(now, conn, backends, effects) {
             return Outcome::Pending;
         }
-        if let Some(failure) = self.failure.take() {
-            return Outcome::Failed(failure);
+        if let Some(failed) = self.failure.take() {
+            return Outcome::Failed(failed.failure);
         }
         let wait_until = *self.wait_until.get_or_insert(now + wait);
         match (now >= wait_until, self.tried.is_empty()) {
@@ -133,29 +196,59 @@ impl Dial {
     /// No sign of life since the dial went out: it also goes to the next candidate, now or when one comes.
     fn hedge(&mut self, now: Instant, conn: Key, backends: &mut Backends, effects: &mut impl Extend<Effect>) {
         for attempt in &mut self.attempts {
-            let heard = backends.get(attempt.link).map(|backend| backend.link.liveness().last_received());
-            if heard.is_some_and(|heard| heard > attempt.sent_at) {
-                attempt.hedge_at = None;
-                self.hedge_owed = false;
-            } else if attempt.hedge_at.take_if(|at| now >= *at).is_some() {
-                self.hedge_owed = true;
+            if let Some(backend) = backends.get_mut(attempt.link)
+                && attempt.look(now, backend)
+            {
+                effects.extend([Effect::Transmit { link: attempt.link }]);
             }
         }
-        self.hedge_owed &= !self.attempts.is_empty();
-        if self.hedge_owed && self.tried.len() < DIAL_ATTEMPTS_MAX {
-            self.hedge_owed = !self.ask(now, conn, backends, effects);
+        if self.hedge_owed() && self.tried.len() < DIAL_ATTEMPTS_MAX && self.ask(now, conn, backends, effects)
+        {
+            for attempt in &mut self.attempts {
+                if attempt.silence == Silence::Owed {
+                    attempt.silence = Silence::Hedged;
+                }
+            }
+        }
+    }
+
+    /// Those that are asked are silent, and there was nobody else to ask.
+    fn hedge_owed(&self) -> bool {
+        self.attempts.iter().any(|attempt| attempt.silence == Silence::Owed)
+    }
+
+    /// An agent that answers PINGs but not the dial, not even with "timed out", is not well: its attempt is over, and
+    /// it is avoided for a while.
+    fn give_up_on_mute(&mut self, now: Instant, backends: &mut Backends, effects: &mut impl Extend<Effect>) {
+        let mute = |attempt: &mut Attempt| {
+            if now < attempt.answer_by || attempt.silence == Silence::Heard {
+                return now >= attempt.answer_by;
+            }
+            // Whether it is dead is for its link to say.
+            attempt.answer_by = attempt.look_at.max(now + HEDGE_DELAY_MIN);
+            false
+        };
+        for Attempt { link, stream, .. } in self.attempts.extract_if(.., mute) {
+            if let Some((mux, budget)) = backends.link(link) {
+                mux.close(stream, budget, CloseCode::Cancelled);
+                effects.extend([Effect::Transmit { link }]);
+            }
+            backends.strike(now, link);
+            let text = format!("an agent did not answer the dial of {}", self.target);
+            let failure = DialFailure { code: DialCode::TimedOut, text };
+            self.failure.get_or_insert(Failed { failure, try_elsewhere: true });
         }
     }
 
     /// When [`Dial::advance`] wants to be called.
     pub(super) fn poll_timeout(&self) -> Instant {
-        let hedge = self.attempts.iter().filter_map(|attempt| attempt.hedge_at).min();
-        [self.wait_until, hedge].into_iter().flatten().fold(self.deadline, Instant::min)
+        let attempts = self.attempts.iter().map(|attempt| attempt.look_at.min(attempt.answer_by));
+        self.wait_until.into_iter().chain(attempts).fold(self.deadline, Instant::min)
     }
 
     /// True if nobody is being asked, or nobody who speaks: a new link is welcome.
     pub(super) fn waits_for_agent(&self) -> bool {
-        self.attempts.is_empty() || self.hedge_owed
+        self.attempts.is_empty() || self.hedge_owed()
     }
 
     /// Books that a link is gone or said no. False if it was not being asked.
@@ -168,7 +261,11 @@ impl Dial {
         let before = self.attempts.len();
         self.attempts.retain(|attempt| attempt.link != link || attempt.stream != stream);
         if let Some(failure) = failure {
-            self.failure.get_or_insert(failure);
+            let try_elsewhere = worth_another_agent(failure.code);
+            // The first one counts, but what is said of the target counts more than an agent's own trouble.
+            if self.failure.as_ref().is_none_or(|before| before.try_elsewhere && !try_elsewhere) {
+                self.failure = Some(Failed { failure, try_elsewhere });
+            }
         }
         self.attempts.len() < before
     }
@@ -206,6 +303,11 @@ impl Dial {
     pub(super) fn asked(&self) -> usize {
         self.tried.len()
     }
+}
+
+/// How long an agent tries, of the time that is left to the dial.
+fn connect_limit(left: Duration) -> Duration {
+    TARGET_CONNECT_TIMEOUT.min(left.saturating_sub(DIAL_ANSWER_RESERVE))
 }
 
 /// True if the failure is about the agent rather than the target.

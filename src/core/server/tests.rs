@@ -8,8 +8,8 @@ use super::*;
 use crate::core::mux::LinkEvent;
 use crate::core::testing::{End, LIVENESS, converse, effects, key, start};
 use crate::limits::{
-    DIAL_TIMEOUT, DIAL_WAIT, GREETING_TIMEOUT, HEDGE_DELAY_MIN, UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX,
-    WINDOW_INITIAL,
+    ANSWER_GRACE, DIAL_TIMEOUT, DIAL_WAIT, GREETING_TIMEOUT, HEDGE_DELAY_MIN, STRIKE_TIME,
+    TARGET_CONNECT_TIMEOUT, UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX, WINDOW_INITIAL,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -293,6 +293,7 @@ fn the_end_of_a_stream_closes_its_frontend() {
 /// A dial that was asked of a silent agent and then of the other one.
 fn hedged() -> (World, Key, [(Key, StreamKey); 2]) {
     let (mut world, agents) = World::with_agents::<2>();
+    world.pass(Duration::from_secs(1)); // so a PING goes with the dial
     world.cut.extend(agents);
     let frontend = world.connect();
     world.pass(HEDGE_DELAY_MIN - MS);
@@ -392,13 +393,70 @@ fn a_frontend_that_goes_while_it_dials_is_cancelled_at_the_agent() {
 }
 
 #[test]
+fn an_agent_that_falls_silent_after_it_spoke_is_hedged_too() {
+    // Heard lately, so no PING goes with the dial; or heard of in the middle of it.
+    for spoke_until in [Duration::ZERO, Duration::from_millis(1500)] {
+        let (mut world, agents) = World::with_agents::<2>();
+        world.connect();
+        let (agent, stream, other) = world.asked(agents);
+        world.pass(spoke_until);
+        assert_eq!(world.dial_at(other), None);
+        world.cut.insert(agent);
+        world.pass(Duration::from_millis(if spoke_until.is_zero() { 200 } else { 2000 }));
+        let hedge = world.dial_at(other).expect("a hedge");
+        world.cut.clear();
+        world.run();
+        world.pass(Duration::from_secs(1));
+        world.succeed(agent, stream);
+        let events = world.agents.get_mut(&other).unwrap().take_events();
+        let end = StreamEnd::ClosedThere(CloseCode::Cancelled);
+        assert!(events.contains(&LinkEvent::Ended { owner: Key::default(), stream: hedge, end }));
+        world.end();
+    }
+}
+
+#[test]
+fn an_agent_that_speaks_but_does_not_answer_the_dial_is_left_and_avoided() {
+    let (mut world, agents) = World::with_agents::<2>();
+    let frontend = world.connect();
+    let (mute, _, other) = world.asked(agents);
+    world.pass(TARGET_CONNECT_TIMEOUT + ANSWER_GRACE - MS);
+    assert_eq!(world.dial_at(other), None);
+    world.pass(MS);
+    assert_eq!(world.agents[&mute].link.streams(), 0);
+    let stream = world.dial_at(other).expect("another try");
+    world.succeed(other, stream);
+    assert_eq!(world.bridge(frontend), Some(other));
+    for _ in 0..2 {
+        world.connect();
+        let stream = world.dial_at(other).expect("the better one");
+        world.succeed(other, stream);
+    }
+    world.pass(STRIKE_TIME);
+    world.end();
+}
+
+#[test]
+fn an_only_agent_that_does_not_answer_the_dial_is_504() {
+    let (mut world, [agent]) = World::with_agents::<1>();
+    let frontend = world.connect();
+    assert!(world.dial_at(agent).is_some());
+    world.pass(TARGET_CONNECT_TIMEOUT + ANSWER_GRACE);
+    assert_eq!((world.status(frontend), world.agents[&agent].link.streams()), (Some(504), 0));
+    world.end();
+}
+
+#[test]
 fn a_dial_that_takes_too_long_is_504_and_is_cancelled() {
     let (mut world, [agent]) = World::with_agents::<1>();
     let frontend = world.connect();
     assert!(world.dial_at(agent).is_some());
+    world.cut.insert(agent);
     world.pass(DIAL_TIMEOUT - MS);
     assert_eq!(world.status(frontend), None);
     world.pass(MS);
+    world.cut.clear();
+    world.run();
     assert_eq!((world.status(frontend), world.agents[&agent].link.streams()), (Some(504), 0));
     world.end();
 }
