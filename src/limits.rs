@@ -74,6 +74,11 @@ pub const REDIAL_DELAY_MIN: Duration = Duration::from_millis(300);
 /// And at most this: with [`LINK_CONNECT_TIMEOUT`] it is back within 4 s of any heal.
 pub const REDIAL_DELAY_MAX: Duration = Duration::from_millis(1500);
 
+/// A process that drains ends when nothing was alive for this long: a dial that was on its way is still served.
+pub const DRAIN_LINGER: Duration = Duration::from_secs(1);
+/// How often it looks.
+pub const DRAIN_LOOK: Duration = Duration::from_millis(100);
+
 /// A closing socket whose peer takes nothing is cut after this.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(60);
 /// A tunnel that is half-closed and silent is cut after this (a FIN may be a legal half-close).

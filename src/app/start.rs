@@ -59,6 +59,7 @@ pub fn run_server(options: ServerOptions) -> Result<(), StartError> {
         liveness: liveness(&options.liveness),
         dial_timeout: options.dial_timeout,
         dial_wait: options.dial_wait,
+        drain_timeout: options.graceful_shutdown_timeout,
         max_tunnels: shares.tunnels,
         greetings_max: shares.greetings,
         seed: sys.random(),
@@ -131,6 +132,7 @@ pub fn run_agent(options: AgentOptions) -> Result<(), StartError> {
         liveness: liveness(&options.liveness),
         redial_base: options.sync_interval,
         redial_cap: options.sync_interval_cap,
+        drain_timeout: options.drain_timeout,
         max_tunnels: shares.tunnels,
         seed: sys.random(),
     };

@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod connect;
+pub mod drain;
 pub mod http;
 pub mod ids;
 pub mod json;

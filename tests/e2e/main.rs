@@ -5,6 +5,7 @@
 
 mod contract;
 mod crowds;
+mod drain;
 mod ends;
 mod front;
 mod rig;

@@ -68,15 +68,33 @@ impl Process {
         })
     }
 
+    /// Where it listens for `what`.
+    pub(crate) fn port(&self, what: &str) -> u16 {
+        self.logged(&format!("what={what} addr=")).rsplit(':').next().unwrap().parse().unwrap()
+    }
+
     pub(crate) fn kill(&mut self) {
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }
 
+    fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        nix::sys::signal::kill(pid, signal).unwrap();
+    }
+
     /// SIGSTOP; the kernel goes on acknowledging for it.
     pub(crate) fn freeze(&mut self) {
-        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+        self.signal(nix::sys::signal::Signal::SIGSTOP);
+    }
+
+    pub(crate) fn terminate(&self) {
+        self.signal(nix::sys::signal::Signal::SIGTERM);
+    }
+
+    /// Waits until it ended by itself.
+    pub(crate) fn wait_end(&mut self) -> Option<i32> {
+        wait_for(&format!("the end of {}", self.name), || self.child.try_wait().unwrap()).code()
     }
 
     pub(crate) fn descriptors(&self) -> usize {
@@ -113,19 +131,23 @@ impl Rig {
     }
 
     pub(crate) fn start_front(name: &str, front: Front) -> Self {
+        Self::start_with(name, front, &[])
+    }
+
+    /// With more flags for the server.
+    pub(crate) fn start_with(name: &str, front: Front, more: &[&str]) -> Self {
         let tcp = front == Front::Tls;
         let dir = std::env::temp_dir().join(format!("tautline-e2e-{name}-{front:?}-{}", std::process::id()));
         let certs = dir.join("certs");
         std::fs::create_dir_all(&dir).unwrap();
         tautline::cli::certs::write(&certs, &tautline::cli::certs::CertOptions::default()).unwrap();
-        let (server, agents_port) = Self::server(&dir, 0, tcp);
-        let port = |what: &str| port_of(&server.logged(&format!("what={what} addr=")));
-        let (health, admin) = (port("health"), port("admin"));
-        let frontend = if tcp { port("frontends") } else { 0 };
+        let (server, agents_port) = Self::server(&dir, 0, tcp, more);
+        let (health, admin) = (server.port("health"), server.port("admin"));
+        let frontend = if tcp { server.port("frontends") } else { 0 };
         Self { health, admin, frontend, front, server, dir, agents_port }
     }
 
-    fn server(dir: &Path, port: u16, tcp: bool) -> (Process, u16) {
+    fn server(dir: &Path, port: u16, tcp: bool, more: &[&str]) -> (Process, u16) {
         let path = |name: &str| dir.join(name).display().to_string();
         let mut args = vec![
             "server".to_owned(),
@@ -147,8 +169,9 @@ impl Rig {
         } else {
             args.push(format!("--uds-name={}", path("front.sock")));
         }
+        args.extend(more.iter().map(|&arg| arg.to_owned()));
         let server = Process::start("server", &args);
-        let port = port_of(&server.logged("what=agents addr="));
+        let port = server.port("agents");
         server.logged("what=admin addr=");
         (server, port)
     }
@@ -156,9 +179,8 @@ impl Rig {
     /// Ends the server with SIGKILL and starts another one on the same port.
     pub(crate) fn restart_server(&mut self) {
         self.server.kill();
-        let (server, _) = Self::server(&self.dir, self.agents_port, false);
-        self.admin = port_of(&server.logged("what=admin addr="));
-        self.health = port_of(&server.logged("what=health addr="));
+        let (server, _) = Self::server(&self.dir, self.agents_port, false, &[]);
+        (self.admin, self.health) = (server.port("admin"), server.port("health"));
         self.server = server;
     }
 
@@ -239,10 +261,6 @@ impl Drop for Rig {
     fn drop(&mut self) {
         let _left = std::fs::remove_dir_all(&self.dir);
     }
-}
-
-fn port_of(address: &str) -> u16 {
-    address.rsplit(':').next().unwrap().parse().unwrap()
 }
 
 pub(crate) fn read_text(from: &mut impl Read) -> String {

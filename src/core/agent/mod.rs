@@ -18,6 +18,7 @@ use tautline_wire::{GoAway, GoAwayCode};
 use self::target::TargetDial;
 use self::uplink::{Backoff, Uplink};
 use super::connect::Failure;
+use super::drain::Drain;
 use super::http::{self, admin::respond};
 use super::ids::{JobId, StreamKey};
 use super::metrics::AgentMetrics;
@@ -47,6 +48,8 @@ pub struct AgentConfig {
     pub redial_base: Duration,
     /// `--sync-interval-cap`.
     pub redial_cap: Duration,
+    /// `--drain-timeout`: how long tunnels may go on after SIGTERM; zero ends at once.
+    pub drain_timeout: Duration,
     /// Targets at once, those being dialled included.
     pub max_tunnels: usize,
     /// Spreads choices; unknown to peers.
@@ -70,6 +73,7 @@ struct Endpoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerOwner {
     Uplink,
+    Drain,
     Link(Key),
     Dial(Key),
 }
@@ -102,6 +106,9 @@ pub struct Agent {
     rng: Rng,
     metrics: AgentMetrics,
     limit: LogLimit,
+    /// SIGTERM came.
+    drain: Option<Drain>,
+    drain_timer: TimerSlot,
     finished: bool,
 }
 
@@ -128,6 +135,8 @@ impl Agent {
             effects: VecDeque::new(),
             metrics: AgentMetrics::default(),
             limit: LogLimit::new(LOG_LINES_PER_KIND, LOG_INTERVAL),
+            drain: None,
+            drain_timer: TimerSlot::default(),
             finished: false,
         };
         agent.set_uplink(Uplink::Waiting { until: now });
@@ -223,6 +232,52 @@ impl Agent {
         self.effects.push_back(Effect::Transmit { link: conn });
     }
 
+    /// Tells the server, and lives on until nothing is alive or the limit is reached.
+    fn begin_drain(&mut self, now: Instant) {
+        let links: Vec<Key> =
+            self.links.iter().filter(|(_, entry)| entry.link.is_open()).map(|(conn, _)| conn).collect();
+        let tunnels = self.endpoints.len();
+        for &conn in &links {
+            if let Some(entry) = self.links.get_mut(conn) {
+                entry.link.drain();
+                self.effects.push_back(Effect::Transmit { link: conn });
+            }
+        }
+        let limit = Seconds(self.config.drain_timeout);
+        self.note(
+            Level::Info,
+            format!("msg=\"agent drains\" links={} tunnels={tunnels} limit={limit}", links.len()),
+        );
+        self.drain = Some(Drain::new(now, self.config.drain_timeout));
+        self.look_at_drain(now);
+    }
+
+    fn look_at_drain(&mut self, now: Instant) {
+        let busy = !self.endpoints.is_empty() || self.dials.len() > 0;
+        let linked = self.links.iter().any(|(_, entry)| entry.link.is_open());
+        let Some(drain) = &mut self.drain else { return };
+        if drain.look(now, busy).is_some() || !linked {
+            return self.finish(now);
+        }
+        let at = drain.next_look(now);
+        self.timers.set(TimerOwner::Drain, &mut self.drain_timer, Some(at));
+    }
+
+    /// Says goodbye on each link, and ends.
+    fn finish(&mut self, now: Instant) {
+        let (links, tunnels) = (self.links.len(), self.endpoints.len());
+        self.note(Level::Info, format!("msg=\"agent ends\" links={links} tunnels={tunnels}"));
+        self.timers.set(TimerOwner::Drain, &mut self.drain_timer, None);
+        let conns: Vec<Key> = self.links.iter().map(|(conn, _)| conn).collect();
+        for conn in conns {
+            let text = "the agent ends";
+            self.drop_link(now, conn, GoAwayCode::Shutdown.name(), text, false);
+            let last_words = Some(GoAway { code: GoAwayCode::Shutdown, text: text.to_owned() });
+            self.effects.push_back(Effect::EndLink { link: conn, last_words, manner: Manner::Flush });
+        }
+        self.finished = true;
+    }
+
     fn check_invariants(&self) {
         debug_assert_eq!(self.dials.len(), self.dial_of.len(), "each dial is known by its stream");
     }
@@ -284,6 +339,10 @@ impl Role for Agent {
                     TimerQueue::<TimerOwner>::fired(&mut self.uplink_timer);
                     self.advance_uplink(now);
                 }
+                TimerOwner::Drain => {
+                    TimerQueue::<TimerOwner>::fired(&mut self.drain_timer);
+                    self.look_at_drain(now);
+                }
                 TimerOwner::Link(conn) => self.on_link_timeout(now, conn),
                 TimerOwner::Dial(key) => {
                     if let Some(dial) = self.dials.get_mut(key) {
@@ -314,14 +373,11 @@ impl Role for Agent {
     }
 
     fn on_terminate(&mut self, now: Instant) {
-        let conns: Vec<Key> = self.links.iter().map(|(conn, _)| conn).collect();
-        for conn in conns {
-            let text = "the agent ends";
-            self.drop_link(now, conn, GoAwayCode::Shutdown.name(), text, false);
-            let last_words = Some(GoAway { code: GoAwayCode::Shutdown, text: text.to_owned() });
-            self.effects.push_back(Effect::EndLink { link: conn, last_words, manner: Manner::Flush });
+        if self.drain.is_some() || self.config.drain_timeout.is_zero() {
+            self.finish(now);
+        } else {
+            self.begin_drain(now);
         }
-        self.finished = true;
     }
 
     fn is_finished(&self) -> bool {
@@ -329,7 +385,7 @@ impl Role for Agent {
     }
 
     fn is_ready(&self) -> bool {
-        matches!(self.uplink, Uplink::Up { .. })
+        self.drain.is_none() && matches!(self.uplink, Uplink::Up { .. })
     }
 
     fn on_turn(&mut self, lag: Duration) {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use tautline_wire::{DialCode, Hello, Welcome};
+use tautline_wire::{DialCode, GoAwayCode, Hello, Welcome};
 
 use super::uplink::{Backoff, Uplink};
 use super::{Agent, JobOwner, ServerLink, TimerOwner};
@@ -25,7 +25,8 @@ impl Agent {
     /// Goes on with the attempt, or begins one.
     pub(super) fn advance_uplink(&mut self, now: Instant) {
         match &mut self.uplink {
-            Uplink::Waiting { until } if now >= *until => self.begin_attempt(now),
+            // Who drains opens no new link.
+            Uplink::Waiting { until } if now >= *until && self.drain.is_none() => self.begin_attempt(now),
             Uplink::Resolving { deadline, .. } if now >= *deadline => {
                 self.server_resolved(
                     now,
@@ -224,7 +225,8 @@ impl Agent {
                 Seconds(now.saturating_duration_since(entry.connected_at)),
                 owners.len()
             );
-            self.note(Level::Warn, line);
+            let planned = label == GoAwayCode::Shutdown.name();
+            self.note(if planned { Level::Info } else { Level::Warn }, line);
         }
         for (stream, owner) in owners {
             if owner == Key::default() {

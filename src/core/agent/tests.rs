@@ -9,6 +9,8 @@ use crate::limits::{
     REDIAL_DELAY_MIN, TARGET_CONNECT_TIMEOUT,
 };
 
+mod drain;
+
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -34,6 +36,7 @@ impl World {
             liveness: LIVENESS,
             redial_base: SECOND,
             redial_cap: 10 * SECOND,
+            drain_timeout: 30 * SECOND,
             max_tunnels: 3,
             seed: 1,
         };
@@ -182,8 +185,9 @@ impl World {
         assert_eq!(agent.budget.used(), 0);
     }
 
-    /// The process ends; nothing may stay.
+    /// The process ends, with two signals since tunnels may live; nothing may stay.
     fn end(mut self) {
+        self.agent.on_terminate(self.now);
         self.agent.on_terminate(self.now);
         self.assert_no_targets();
         assert!(self.agent.is_finished());

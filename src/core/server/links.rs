@@ -34,6 +34,9 @@ impl Server {
         };
         let Some(backend) = self.backends.get_mut(conn) else { return };
         backend.link.welcome(hello, welcome);
+        if self.drain.is_some() {
+            backend.link.drain();
+        }
         let peer = peer_name(backend);
         let older = self.backends.set_ready(conn, &hello.agent_id);
         self.metrics.common.links_up.inc();
@@ -109,7 +112,8 @@ impl Server {
             let line = format!(
                 "msg=\"link down\" agent={agent} peer={peer} reason={label} error={text} up_for={up_for} streams={streams}"
             );
-            self.note(Level::Warn, line);
+            let planned = label == GoAwayCode::Shutdown.name();
+            self.note(if planned { Level::Info } else { Level::Warn }, line);
         }
         for (stream, owner) in owners {
             match self.frontends.get(owner).map(|frontend| &frontend.state) {

@@ -19,6 +19,7 @@ use tautline_wire::{CloseCode, DialFailure, GoAway, GoAwayCode};
 use self::backend::{Backend, Backends};
 use self::dial::{Dial, Outcome};
 use super::connect::Failure;
+use super::drain::Drain;
 use super::http::admin::respond;
 use super::http::head::{Head, HeadReader};
 use super::http::target::Target;
@@ -26,7 +27,7 @@ use super::http::{self, Method, Status, answer, dial_status};
 use super::ids::{JobId, StreamKey};
 use super::metrics::{ClosedBy, DialFailureReason, ServerMetrics};
 use super::mux::{Link, LinkError, LivenessConfig, Origin, StreamEnd, WindowBudget};
-use super::note::{Level, Note, Quoted};
+use super::note::{Level, Note, Quoted, Seconds};
 use super::ratelimit::LogLimit;
 use super::role::{AdminStep, Door, Effect, HeadStep, Lost, Manner, ProcessReport, Role};
 use super::timers::{TimerQueue, TimerSlot};
@@ -46,6 +47,8 @@ pub struct ServerConfig {
     pub dial_timeout: Duration,
     /// `--dial-wait`.
     pub dial_wait: Duration,
+    /// `--graceful-shutdown-timeout`: how long tunnels may go on after SIGTERM; zero ends at once.
+    pub drain_timeout: Duration,
     /// Frontends at once; more get 503.
     pub max_tunnels: usize,
     /// Links that have not said HELLO yet; one more evicts the oldest.
@@ -69,6 +72,7 @@ struct Frontend {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerOwner {
+    Drain,
     Frontend(Key),
     Backend(Key),
 }
@@ -89,6 +93,9 @@ pub struct Server {
     effects: VecDeque<Effect>,
     metrics: ServerMetrics,
     limit: LogLimit,
+    /// SIGTERM came.
+    drain: Option<Drain>,
+    drain_timer: TimerSlot,
     finished: bool,
 }
 
@@ -108,6 +115,8 @@ impl Server {
             effects: VecDeque::new(),
             metrics: ServerMetrics::default(),
             limit: LogLimit::new(LOG_LINES_PER_KIND, LOG_INTERVAL),
+            drain: None,
+            drain_timer: TimerSlot::default(),
             finished: false,
         }
     }
@@ -349,6 +358,49 @@ impl Server {
         }
     }
 
+    /// Tells the agents, and lives on, for new dials too, until nothing is alive or the limit is reached.
+    fn begin_drain(&mut self, now: Instant) {
+        for conn in self.backends.keys() {
+            if let Some(backend) = self.backends.get_mut(conn)
+                && backend.link.is_open()
+            {
+                backend.link.drain();
+                self.effects.push_back(Effect::Transmit { link: conn });
+            }
+        }
+        let limit = Seconds(self.config.drain_timeout);
+        let (links, tunnels) = (self.backends.len(), self.tunnels);
+        self.note(
+            Level::Info,
+            format!("msg=\"server drains\" links={links} tunnels={tunnels} limit={limit}"),
+        );
+        self.drain = Some(Drain::new(now, self.config.drain_timeout));
+        self.look_at_drain(now);
+    }
+
+    fn look_at_drain(&mut self, now: Instant) {
+        let busy = self.tunnels + self.pending_dials > 0;
+        let Some(drain) = &mut self.drain else { return };
+        if drain.look(now, busy).is_some() {
+            return self.finish(now);
+        }
+        let at = drain.next_look(now);
+        self.timers.set(TimerOwner::Drain, &mut self.drain_timer, Some(at));
+    }
+
+    /// Says goodbye on each link, and ends.
+    fn finish(&mut self, now: Instant) {
+        self.note(
+            Level::Info,
+            format!("msg=\"server ends\" links={} tunnels={}", self.backends.len(), self.tunnels),
+        );
+        self.timers.set(TimerOwner::Drain, &mut self.drain_timer, None);
+        for conn in self.backends.keys() {
+            self.dismiss(now, conn, GoAwayCode::Shutdown, "the server ends");
+        }
+        self.finished = true;
+    }
+
     /// What must hold between calls.
     fn check_invariants(&self) {
         #[cfg(debug_assertions)]
@@ -500,6 +552,10 @@ impl Role for Server {
             match owner {
                 TimerOwner::Frontend(conn) => self.on_frontend_timeout(now, conn),
                 TimerOwner::Backend(conn) => self.on_backend_timeout(now, conn),
+                TimerOwner::Drain => {
+                    TimerQueue::<TimerOwner>::fired(&mut self.drain_timer);
+                    self.look_at_drain(now);
+                }
             }
         }
         self.check_invariants();
@@ -522,14 +578,11 @@ impl Role for Server {
     }
 
     fn on_terminate(&mut self, now: Instant) {
-        self.note(
-            Level::Info,
-            format!("msg=\"server ends\" links={} tunnels={}", self.backends.len(), self.tunnels),
-        );
-        for conn in self.backends.keys() {
-            self.dismiss(now, conn, GoAwayCode::Shutdown, "the server ends");
+        if self.drain.is_some() || self.config.drain_timeout.is_zero() {
+            self.finish(now);
+        } else {
+            self.begin_drain(now);
         }
-        self.finished = true;
     }
 
     fn is_finished(&self) -> bool {
@@ -537,7 +590,7 @@ impl Role for Server {
     }
 
     fn is_ready(&self) -> bool {
-        self.backends.agents() > 0
+        self.drain.is_none() && self.backends.agents() > 0
     }
 
     fn on_turn(&mut self, lag: Duration) {

@@ -12,6 +12,9 @@ use crate::limits::{
     TARGET_CONNECT_TIMEOUT, UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX, WINDOW_INITIAL,
 };
 
+mod drain;
+
+const DRAIN_LIMIT: Duration = Duration::from_secs(15);
 const MS: Duration = Duration::from_millis(1);
 
 struct World {
@@ -33,6 +36,7 @@ impl World {
             liveness: LIVENESS,
             dial_timeout: DIAL_TIMEOUT,
             dial_wait: DIAL_WAIT,
+            drain_timeout: DRAIN_LIMIT,
             max_tunnels: 3,
             greetings_max: 100,
             seed: 1,
