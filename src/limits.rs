@@ -69,6 +69,9 @@ pub const CONNECT_ADDRESSES_MAX: usize = 16;
 /// One attempt of an agent to reach its server (connect only).
 pub const LINK_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// An agent opens another link when its server was silent for `--dead-after`; the old one is kept for this many times as long.
+/// The server may only stand still (a paused VM), and no tunnel should die of that.
+pub const SERVER_PATIENCE: u32 = 3;
 /// An agent that lost its server, or does not reach it, tries again after at least this.
 pub const REDIAL_DELAY_MIN: Duration = Duration::from_millis(300);
 /// And at most this: with [`LINK_CONNECT_TIMEOUT`] it is back within 4 s of any heal.

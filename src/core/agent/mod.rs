@@ -63,6 +63,8 @@ struct ServerLink {
     server_id: String,
     address: SocketAddr,
     connected_at: Instant,
+    /// Silent for `--dead-after`: kept in case it recovers, while another link is tried.
+    doubted: bool,
 }
 
 struct Endpoint {
@@ -213,6 +215,9 @@ impl Agent {
             }
         };
         self.note_limited(now, "health", level, line);
+        if false_after.is_some() {
+            self.trust_again(now, conn);
+        }
     }
 
     fn retime_link(&mut self, conn: Key) {
@@ -248,6 +253,7 @@ impl Agent {
             Level::Info,
             format!("msg=\"agent drains\" links={} tunnels={tunnels} limit={limit}", links.len()),
         );
+        self.end_attempt(now, "the agent drains");
         self.drain = Some(Drain::new(now, self.config.drain_timeout));
         self.look_at_drain(now);
     }
@@ -275,6 +281,7 @@ impl Agent {
             let last_words = Some(GoAway { code: GoAwayCode::Shutdown, text: text.to_owned() });
             self.effects.push_back(Effect::EndLink { link: conn, last_words, manner: Manner::Flush });
         }
+        self.end_attempt(now, "the agent ends");
         self.finished = true;
     }
 
@@ -306,6 +313,11 @@ impl Role for Agent {
     }
 
     fn on_link_error(&mut self, now: Instant, conn: Key, error: LinkError) {
+        if let LinkError::PeerSilent { silence } = error
+            && self.doubt(now, conn, silence)
+        {
+            return self.metrics.common.detection.observe(silence);
+        }
         let (last_words, manner) = (Some(error.go_away()), Manner::after(&error));
         self.drop_link(now, conn, error.label(), &error.to_string(), true);
         self.effects.push_back(Effect::EndLink { link: conn, last_words, manner });

@@ -1,7 +1,7 @@
 //! The link to the server: attempts, greeting, loss.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tautline_wire::{DialCode, GoAwayCode, Hello, Welcome};
 
@@ -14,7 +14,7 @@ use crate::core::note::{Level, Quoted, Seconds};
 use crate::core::role::{Effect, Manner};
 use crate::core::timers::TimerSlot;
 use crate::key::Key;
-use crate::limits::{GREETING_TIMEOUT, LINK_CONNECT_TIMEOUT, WINDOW_INITIAL};
+use crate::limits::{GREETING_TIMEOUT, LINK_CONNECT_TIMEOUT, SERVER_PATIENCE, WINDOW_INITIAL};
 
 impl Agent {
     pub(super) fn set_uplink(&mut self, uplink: Uplink) {
@@ -155,7 +155,14 @@ impl Agent {
             LinkConfig { side: Side::Agent, liveness: self.config.liveness, seed: self.rng.next_u64() };
         let link = Link::connect(config, now, hello);
         let timer = TimerSlot::default();
-        let entry = ServerLink { link, timer, server_id: String::new(), address: to, connected_at: now };
+        let entry = ServerLink {
+            link,
+            timer,
+            server_id: String::new(),
+            address: to,
+            connected_at: now,
+            doubted: false,
+        };
         self.links.insert(conn, entry);
         self.set_uplink(Uplink::Greeting { conn, to, deadline: now + GREETING_TIMEOUT });
         self.effects.push_back(Effect::StartLink { conn });
@@ -180,6 +187,66 @@ impl Agent {
             link.server_id = welcome.server_id;
         }
         self.note(Level::Info, line);
+        let old: Vec<Key> =
+            self.links.iter().filter(|(_, entry)| entry.doubted).map(|(conn, _)| conn).collect();
+        for old in old {
+            self.drop_link(now, old, "replaced", "silent, and a new link is up", false);
+            self.effects.push_back(Effect::EndLink { link: old, last_words: None, manner: Manner::Abort });
+        }
+    }
+
+    /// The server of this link was silent too long: tries another link, but keeps this one for a while. False if it was
+    /// kept long enough, or is no link yet.
+    pub(super) fn doubt(&mut self, now: Instant, conn: Key, silence: Duration) -> bool {
+        let Some(entry) = self.links.get_mut(conn) else { return false };
+        if std::mem::replace(&mut entry.doubted, true) {
+            return false;
+        }
+        entry.link.be_patient(now, SERVER_PATIENCE);
+        let line = format!(
+            "msg=\"server silent, trying another link\" server={} address={} silence={} streams={}",
+            Quoted(&entry.server_id),
+            entry.address,
+            Seconds(silence),
+            entry.link.streams()
+        );
+        self.note(Level::Warn, line);
+        self.retime_link(conn);
+        let delay = Backoff::after_silence(&mut self.rng);
+        self.set_uplink(Uplink::Waiting { until: now + delay });
+        true
+    }
+
+    /// A doubted link spoke: it is the link again, and the attempt to replace it ends.
+    pub(super) fn trust_again(&mut self, now: Instant, conn: Key) {
+        let Some(entry) = self.links.get_mut(conn) else { return };
+        if !std::mem::take(&mut entry.doubted) {
+            return;
+        }
+        self.end_attempt(now, "the old link is alive");
+        self.set_uplink(Uplink::Up { conn });
+    }
+
+    /// Gives the attempt up that is under way, if one is, and makes none.
+    pub(super) fn end_attempt(&mut self, now: Instant, why: &str) {
+        match std::mem::replace(&mut self.uplink, Uplink::Waiting { until: now }) {
+            up @ Uplink::Up { .. } => self.uplink = up,
+            Uplink::Waiting { .. } => {}
+            Uplink::Resolving { job, .. } => {
+                self.jobs.remove(&job);
+                self.effects.push_back(Effect::CancelResolve { job });
+            }
+            Uplink::Connecting(race) => {
+                for job in race.running() {
+                    self.cancel_connect(job);
+                }
+            }
+            Uplink::Greeting { conn, .. } => {
+                self.drop_link(now, conn, "cancelled", why, false);
+                self.effects.push_back(Effect::Close { conn, manner: Manner::Abort });
+            }
+        }
+        self.timers.set(TimerOwner::Uplink, &mut self.uplink_timer, None);
     }
 
     /// The attempt came to nothing, or the link is gone.

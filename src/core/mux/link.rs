@@ -561,6 +561,12 @@ impl Link {
         Ok(())
     }
 
+    /// Goes on after [`LinkError::PeerSilent`] until the silence is `patience` times `dead_after`. A byte makes the peer
+    /// alive again ([`LinkEvent::HealthChanged`]), as patient as before.
+    pub fn be_patient(&mut self, now: Instant, patience: u32) {
+        self.liveness.be_patient(now, patience);
+    }
+
     /// A half-closed stream may wait long for its other half, but not for ever (a peer may have vanished); one
     /// whose socket is gone waits as long as a closing socket.
     fn sweep_idle(&mut self, now: Instant, budget: &mut WindowBudget) {

@@ -6,7 +6,7 @@
 //!     ▲                 any byte received             │
 //!     └───────────────────────────────────────────────┘
 //! ```
-//! Evidence of life is any received byte. Time in which our own process stood still does not count
+//! Evidence of life is any received byte. Who has a reason to wait longer for the dead may ([`Liveness::be_patient`]). Time in which our own process stood still does not count
 //! ([`Liveness::forgive`]), and the caller reads its sockets before it asks for a verdict.
 
 use std::time::{Duration, Instant};
@@ -105,6 +105,8 @@ pub struct Liveness {
     next_payload: u64,
     /// A PING is to be written.
     ping_due: bool,
+    /// Silence of this many times `dead_after` is death.
+    patience: u32,
     /// Scales the interval to 0.8-1.0, so that links made together do not ping together.
     jitter_per_mille: u32,
     rtt: Rtt,
@@ -125,6 +127,7 @@ impl Liveness {
             waiting_since: None,
             next_payload: seed,
             ping_due: false,
+            patience: 1,
             jitter_per_mille: 800 + (seed % 201) as u32,
             rtt: Rtt::default(),
             rto: Duration::ZERO,
@@ -161,6 +164,7 @@ impl Liveness {
     pub fn on_received(&mut self, now: Instant) -> Option<Duration> {
         self.last_received = now;
         self.waiting_since = None;
+        self.patience = 1;
         match std::mem::replace(&mut self.health, Health::Alive) {
             Health::Alive => None,
             Health::Suspect { since } => Some(now.saturating_duration_since(since)),
@@ -177,6 +181,18 @@ impl Liveness {
         if let Some(ping) = self.ping.take_if(|ping| ping.payload == payload) {
             self.rtt.sample(now.saturating_duration_since(ping.sent_at));
         }
+    }
+
+    /// After a verdict of death: waits on, as for a suspect, until the silence is `patience` times as long.
+    pub fn be_patient(&mut self, now: Instant, patience: u32) {
+        self.patience = patience;
+        if self.health == Health::Alive {
+            self.health = Health::Suspect { since: now };
+        }
+    }
+
+    fn dead_after(&self) -> Duration {
+        self.config.dead_after.saturating_mul(self.patience)
     }
 
     /// Asks for a PING at once, unless one is under way since the last evidence.
@@ -233,7 +249,7 @@ impl Liveness {
             return Verdict::Unchanged;
         }
         let silence = now.saturating_duration_since(self.last_received);
-        if silence >= self.config.dead_after {
+        if silence >= self.dead_after() {
             return Verdict::Dead { silence };
         }
         if now >= self.ping_at() {
@@ -253,7 +269,7 @@ impl Liveness {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         self.config.ping_interval?;
-        let dead = (self.last_received + self.config.dead_after, "dead");
+        let dead = (self.last_received + self.dead_after(), "dead");
         let ping = (self.ping_at(), "ping");
         let suspect = match (self.health, self.waiting_since) {
             (Health::Alive, Some(since)) => Some((since + self.suspect_limit(), "suspect")),

@@ -43,15 +43,15 @@ fn parse(text: &[u8]) -> Result<Blocks, String> {
             if text.starts_with(&[0x30, 0x82]) { " (it looks like DER: convert it to PEM)" } else { "" };
         return Err(format!("no PEM block in it{der}"));
     }
-    let mut known = Vec::new();
-    for block in <(SectionKind, Vec<u8>)>::pem_slice_iter(text) {
-        let block = block.map_err(|error| format!("bad PEM block number {}: {error:?}", known.len() + 1))?;
-        known.push(block);
-    }
     // A block whose end is missing would melt into the next one.
     let ends = text.windows(9).filter(|window| window == b"-----END ").count();
     if ends != labels.len() {
         return Err(format!("{} PEM blocks begin and {ends} end", labels.len()));
+    }
+    let mut known = Vec::new();
+    for block in <(SectionKind, Vec<u8>)>::pem_slice_iter(text) {
+        let block = block.map_err(|error| format!("bad PEM block number {}: {error:?}", known.len() + 1))?;
+        known.push(block);
     }
     Ok(Blocks { known, labels })
 }

@@ -15,16 +15,6 @@ fn finished_links(world: &mut World) -> usize {
     world.take().iter().filter(|effect| ended(effect)).count()
 }
 
-/// A tunnel, as the agent's connection and the server's stream.
-fn tunnel(world: &mut World) -> (Key, StreamKey) {
-    let stream = world.dial(1, "10.0.0.9:80");
-    let (job, _) = world.connect();
-    let target = world.connected(job);
-    assert_eq!(world.told(), [LinkEvent::Opened { owner: key(1), stream }]);
-    world.take();
-    (target, stream)
-}
-
 #[test]
 fn an_idle_agent_says_so_at_once_lingers_and_ends() {
     let mut world = World::up();

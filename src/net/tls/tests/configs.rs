@@ -51,7 +51,7 @@ fn a_bad_bundle_names_the_file_and_the_reason() {
         (format!("{ca}{not_base64}"), "bad PEM block number 2"),
         (not_der, "certificate number 1 in it is bad"),
         (cut, "PEM blocks begin"),
-        (endless, "bad PEM block number 1"),
+        (endless, "1 PEM blocks begin and 0 end"),
         (indented, "begins inside a line"),
         (format!("{ca}{trusted}"), "TRUSTED CERTIFICATE"),
     ] {
