@@ -69,6 +69,11 @@ pub const CONNECT_ADDRESSES_MAX: usize = 16;
 /// One attempt of an agent to reach its server (connect only).
 pub const LINK_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// A tunnel's TCP socket whose bytes nobody acknowledged for this long has lost its peer: while bytes are unacknowledged
+/// the kernel sends no keepalive, and would try for 15 minutes. A peer that only reads slowly acknowledges probes.
+pub const VANISHED_AFTER: Duration = Duration::from_secs(60);
+/// How often a tunnel that was written to is looked at for that.
+pub const VANISHED_LOOK: Duration = Duration::from_secs(20);
 /// An agent opens another link when its server was silent for `--dead-after`; the old one is kept for this many times as long.
 /// The server may only stand still (a paused VM), and no tunnel should die of that.
 pub const SERVER_PATIENCE: u32 = 3;

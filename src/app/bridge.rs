@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::conn::{Conn, Half, Mode, Tunnel};
+use super::conn::{Conn, Half, Mode, Tunnel, Watch};
 use crate::core::mux::{DataSink, DataSource, Pulled};
 use crate::key::{Key, Slots};
 use crate::net::sys::Sys;
@@ -25,6 +25,10 @@ impl<S: Sys> DataSink for Bridge<'_, S> {
         let (unix, transport) = (conn.unix, &mut conn.transport);
         let Mode::Tunnel(tunnel) = &mut conn.mode else { return bytes.len() };
         let taken = write_payload(self.sys, transport, tunnel, unix, bytes);
+        if tunnel.watch == Watch::Off && !unix {
+            tunnel.watch = Watch::Wanted;
+            self.unserved.push(owner);
+        }
         if fin && tunnel.write == Half::Open {
             tunnel.write = Half::Finished;
             // Behind the bytes that wait; under TLS nothing is held back, so nothing can come after it.

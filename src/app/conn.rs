@@ -43,6 +43,19 @@ pub(super) struct Tunnel {
     pub(super) held: Option<Vec<u8>>,
     /// The socket said ECONNRESET or EPIPE while we wrote.
     pub(super) reset: bool,
+    /// Is somebody there who acknowledges what is written?
+    pub(super) watch: Watch,
+}
+
+/// Whether a tunnel's socket is looked at for a peer that vanished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watch {
+    /// Nothing was written since the last look.
+    Off,
+    /// Something was: a timer is wanted.
+    Wanted,
+    /// The timer runs.
+    On,
 }
 
 /// A connection on its way out.

@@ -2,7 +2,7 @@
 
 use tautline_wire::{Control, GoAway, encode_control};
 
-use super::conn::{Closing, Conn, Half, Mode, Tunnel};
+use super::conn::{Closing, Conn, Half, Mode, Tunnel, Watch};
 use super::{App, is_closing, translate};
 use crate::core::ids::{JobId, StreamKey};
 use crate::core::note::{Level, Note};
@@ -79,8 +79,15 @@ impl<S: Sys, R: Role> App<S, R> {
         };
         conn.transport.unread(&early);
         let held = answer.filter(|_| conn.unix).map(|_| Vec::new());
-        conn.mode =
-            Mode::Tunnel(Tunnel { link, stream, read: Half::Open, write: Half::Open, held, reset: false });
+        conn.mode = Mode::Tunnel(Tunnel {
+            link,
+            stream,
+            read: Half::Open,
+            write: Half::Open,
+            held,
+            reset: false,
+            watch: Watch::Off,
+        });
         if let Some(answer) = answer
             && conn.transport.send(&mut self.sys, answer).is_err()
         {

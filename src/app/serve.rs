@@ -1,12 +1,16 @@
 //! Connections other than links: heads, pending dials, tunnels, connects, and those on their way out.
 
+use std::time::Duration;
+
 use super::App;
 use super::bridge;
-use super::conn::{Conn, Half, Mode};
+use super::conn::{Conn, Half, Mode, Watch};
 use super::translate;
 use crate::core::role::{HeadStep, Lost, Role};
 use crate::key::Key;
-use crate::limits::{CLOSING_POLL_MAX, EARLY_BYTES_MAX, HEAD_LEN_MAX, LINGER_TIMEOUT};
+use crate::limits::{
+    CLOSING_POLL_MAX, EARLY_BYTES_MAX, HEAD_LEN_MAX, LINGER_TIMEOUT, VANISHED_AFTER, VANISHED_LOOK,
+};
 use crate::net::sys::{Sock, Sys};
 use crate::net::transport::{Fill, TransportError};
 use tautline_wire::CloseCode;
@@ -46,6 +50,7 @@ impl<S: Sys, R: Role> App<S, R> {
         match self.conns.get(key).map(|conn| &conn.mode) {
             Some(Mode::Closing(_)) => self.serve_closing(key),
             Some(Mode::Http(_)) => self.discard(key),
+            Some(Mode::Tunnel(_)) => self.look_for_peer(key),
             _ => {}
         }
     }
@@ -166,7 +171,11 @@ impl<S: Sys, R: Role> App<S, R> {
     fn serve_tunnel(&mut self, key: Key) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let taken = bridge::flush(&mut self.sys, conn);
-        let Conn { transport, mode: Mode::Tunnel(tunnel), unix, .. } = conn else { return };
+        let Conn { transport, mode: Mode::Tunnel(tunnel), unix, timer, .. } = conn else { return };
+        if tunnel.watch == Watch::Wanted {
+            tunnel.watch = Watch::On;
+            self.timers.set(key, timer, Some(self.now + VANISHED_LOOK));
+        }
         // The peer closed its Unix socket: nothing that we write arrives, what it wrote is still there to read.
         if *unix && (transport.io.hup || transport.io.error) && tunnel.write != Half::Sent {
             tunnel.write = Half::Dead;
@@ -197,6 +206,29 @@ impl<S: Sys, R: Role> App<S, R> {
         }
         self.mark_dirty(link);
         if gone || orphaned {
+            self.role.on_link_activity(self.now, link);
+            self.pump();
+        }
+    }
+
+    /// Ends a tunnel whose peer acknowledges nothing any more.
+    fn look_for_peer(&mut self, key: Key) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Mode::Tunnel(tunnel) = &mut conn.mode else { return };
+        tunnel.watch = Watch::Off;
+        let sock = conn.transport.sock;
+        if self.sys.unsent(sock).unwrap_or(0) == 0 {
+            return;
+        }
+        let silent = self.sys.tcp_info(sock).map_or(Duration::ZERO, |info| info.last_ack_received);
+        if silent < VANISHED_AFTER {
+            tunnel.watch = Watch::On;
+            return self.set_timer(key, Some(self.now + VANISHED_LOOK));
+        }
+        let (link, stream) = (tunnel.link, tunnel.stream);
+        if let Some((mux, budget)) = self.role.link(link) {
+            mux.end_here(stream, budget, CloseCode::TimedOut);
+            self.mark_dirty(link);
             self.role.on_link_activity(self.now, link);
             self.pump();
         }

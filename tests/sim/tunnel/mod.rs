@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use self::rig::{Rig, Security, address};
-use tautline::limits::LINGER_TIMEOUT;
+use tautline::limits::{LINGER_TIMEOUT, VANISHED_AFTER, VANISHED_LOOK};
 
 use crate::actors::client::{ClientPlan, Ending, Frontend, Outcome};
 use crate::actors::session::{End, Pace};
@@ -190,6 +190,33 @@ fn a_slow_target_gets_every_byte_of_a_client_that_left() {
         assert!(done, "seed {seed}: {seen:?}");
         assert_eq!((seen.connections[0].received, seen.connections[0].mismatch), (2_000_000, None), "{seed}");
         rig.assert_empty(seed);
+        rig.world.marks()
+    });
+}
+
+/// A target's host vanishes with bytes on the way to it: while they wait, the kernel sends no keepalive. One that is
+/// only slow, or stops reading for long, keeps its tunnel.
+#[test]
+fn a_target_that_vanished_ends_its_tunnel_and_one_that_stopped_reading_does_not() {
+    sweep(20, |seed| {
+        let mut rig = Rig::new(seed, Security::Clear);
+        rig.agent("a1");
+        assert!(rig.wait_for(60 * SECOND, |status| status.contains("\"links\": 1")), "seed {seed}");
+        let (stopped, gone) =
+            (SocketAddr::new(address("10.0.0.9"), 7000), SocketAddr::new(address("10.0.0.8"), 7000));
+        rig.target(stopped, Behaviour::Hole);
+        let slow = Behaviour::SlowSink { bytes: 4_000, pause: SECOND / 4 };
+        let lost = rig.target_on_a_host_of_its_own(gone, slow);
+        let upload = |target| echo_plan(target, 2_000_000);
+        let (stays, ends) = (rig.client(upload(stopped)), rig.client(upload(gone)));
+        rig.world.run_for(2 * SECOND);
+        rig.world.vanish(lost);
+        rig.world.run_for(VANISHED_AFTER - SECOND);
+        assert_eq!(ends.borrow().outcome, Outcome::Running, "seed {seed}");
+        rig.world.run_for(SECOND + VANISHED_LOOK);
+        assert!(matches!(ends.borrow().outcome, Outcome::Ended(_)), "seed {seed}: {:?}", ends.borrow());
+        rig.world.run_for(3 * VANISHED_AFTER);
+        assert_eq!(stays.borrow().outcome, Outcome::Running, "seed {seed}");
         rig.world.marks()
     });
 }

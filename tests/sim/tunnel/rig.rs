@@ -108,6 +108,12 @@ impl Rig {
         Target::spawn(&mut self.world, self.targets, at, behaviour).1
     }
 
+    pub(crate) fn target_on_a_host_of_its_own(&mut self, at: SocketAddr, behaviour: Behaviour) -> HostId {
+        let host = self.world.host("target", &[at.ip()]);
+        Target::spawn(&mut self.world, host, at, behaviour);
+        host
+    }
+
     pub(crate) fn client(&mut self, plan: ClientPlan) -> Rc<RefCell<ClientReport>> {
         Client::spawn(&mut self.world, self.control_plane, plan).1
     }
