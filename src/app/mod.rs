@@ -348,7 +348,7 @@ impl<S: Sys, R: Role> App<S, R> {
             Purpose::Http => (Mode::Http(Vec::new()), Class::Http),
         };
         let from = match peer {
-            Peer::Tcp(address) => Some(address.ip()),
+            Peer::Tcp(address) => Some(*address),
             Peer::Unix => None,
         };
         let key = self.conns.insert(Conn::accepted(sock, peer, mode));

@@ -3,7 +3,7 @@
 //! Rule of use: after each call that may change the role, the driver drains [`Role::poll_effect`] to `None`.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tautline_wire::GoAway;
@@ -162,7 +162,7 @@ pub trait Role {
     fn link(&mut self, conn: Key) -> Option<(&mut Link, &mut WindowBudget)>;
 
     /// Somebody connected. False: the connection is closed at once (a bound is reached).
-    fn on_accept(&mut self, now: Instant, door: Door, conn: Key, from: Option<IpAddr>) -> bool;
+    fn on_accept(&mut self, now: Instant, door: Door, conn: Key, from: Option<SocketAddr>) -> bool;
 
     /// Bytes of a frontend before its tunnel: all that are there, from the first one on.
     fn on_head(&mut self, now: Instant, conn: Key, bytes: &[u8]) -> HeadStep;

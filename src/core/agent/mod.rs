@@ -10,7 +10,7 @@ mod tests;
 mod uplink;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tautline_wire::{GoAway, GoAwayCode};
@@ -295,7 +295,7 @@ impl Role for Agent {
         Some((&mut self.links.get_mut(conn)?.link, &mut self.budget))
     }
 
-    fn on_accept(&mut self, _: Instant, _: Door, _: Key, _: Option<IpAddr>) -> bool {
+    fn on_accept(&mut self, _: Instant, _: Door, _: Key, _: Option<SocketAddr>) -> bool {
         debug_assert!(false, "an agent listens for nobody");
         false
     }

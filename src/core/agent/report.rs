@@ -25,6 +25,7 @@ impl Agent {
         metrics.common.bytes_to_target.add(stats.bytes_received);
         metrics.common.bytes_to_client.add(stats.bytes_sent);
         metrics.common.frames = stats.frames;
+        metrics.common.round_trip = stats.round_trips;
         metrics.common.frames_ignored.add(["unknown_stream"], stats.frames_ignored);
         metrics.render(&gauges, &process.stats)
     }

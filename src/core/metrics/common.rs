@@ -2,7 +2,7 @@
 
 use super::frames::FrameCounters;
 use super::text::{Float, Kind, Text};
-use super::types::{Counter, DETECTION, DIAL, Histogram, LabelledCounter, ROUND_TRIP};
+use super::types::{Counter, DETECTION, DIAL, Histogram, LabelledCounter};
 
 /// Counters of both roles. Labels that are texts are short, static and lower case.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Default for CommonMetrics {
             suspicions: Counter::default(),
             false_suspicions: Counter::default(),
             detection: Histogram::new(DETECTION),
-            round_trip: Histogram::new(ROUND_TRIP),
+            round_trip: Histogram::of_round_trips(),
             frames: FrameCounters::default(),
             frames_ignored: LabelledCounter::default(),
             stream_errors: LabelledCounter::default(),

@@ -58,12 +58,27 @@ impl Histogram {
         Self { bounds_seconds, counts: [0; BUCKETS_MAX + 1], sum: Duration::ZERO }
     }
 
+    /// Empty, with bounds for times from PING to PONG.
+    #[must_use]
+    pub const fn of_round_trips() -> Self {
+        Self::new(ROUND_TRIP)
+    }
+
     /// Counts one duration.
     pub fn observe(&mut self, duration: Duration) {
         let seconds = duration.as_secs_f64();
         let bucket = self.bounds_seconds.iter().take_while(|bound| seconds > **bound).count();
         self.counts[bucket] += 1;
         self.sum = self.sum.saturating_add(duration);
+    }
+
+    /// Adds what `other` counted; both have the same bounds.
+    pub fn merge(&mut self, other: &Self) {
+        debug_assert_eq!(self.bounds_seconds, other.bounds_seconds);
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
     }
 
     /// How many durations were counted.

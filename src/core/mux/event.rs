@@ -7,7 +7,7 @@ use tautline_wire::{CloseCode, DecodeError, DialFailure, GoAway, GoAwayCode, Hel
 
 use super::stream::Origin;
 use crate::core::ids::StreamKey;
-use crate::core::metrics::FrameCounters;
+use crate::core::metrics::{FrameCounters, Histogram};
 use crate::key::Key;
 
 /// Why a link cannot go on.
@@ -155,7 +155,7 @@ pub trait DataSource {
 }
 
 /// What passed over a link.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct LinkStats {
     /// Frames by direction and type; a DATA frame that came in pieces counts once a piece.
     pub frames: FrameCounters,
@@ -165,6 +165,20 @@ pub struct LinkStats {
     pub bytes_received: u64,
     /// Frames for streams that were gone; they cross with CLOSE.
     pub frames_ignored: u64,
+    /// From PING to PONG.
+    pub round_trips: Histogram,
+}
+
+impl Default for LinkStats {
+    fn default() -> Self {
+        Self {
+            frames: FrameCounters::default(),
+            bytes_sent: 0,
+            bytes_received: 0,
+            frames_ignored: 0,
+            round_trips: Histogram::of_round_trips(),
+        }
+    }
 }
 
 impl LinkStats {
@@ -174,5 +188,6 @@ impl LinkStats {
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
         self.frames_ignored += other.frames_ignored;
+        self.round_trips.merge(&other.round_trips);
     }
 }

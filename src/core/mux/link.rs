@@ -301,7 +301,11 @@ impl Link {
             Control::Hello(_) => return Err(LinkError::PeerMisbehaved("a second HELLO")),
             Control::Welcome(_) => return Err(LinkError::PeerMisbehaved("a second WELCOME")),
             Control::Ping(payload) => self.pong_due = Some(payload),
-            Control::Pong(payload) => self.liveness.on_pong(now, payload),
+            Control::Pong(payload) => {
+                if let Some(rtt) = self.liveness.on_pong(now, payload) {
+                    self.stats.round_trips.observe(rtt);
+                }
+            }
             Control::Window(window) => self.on_window(window, budget),
             Control::DialReq(dial) => self.on_dial_req(now, dial, budget)?,
             Control::DialRsp(answer) => self.on_dial_rsp(answer, budget)?,

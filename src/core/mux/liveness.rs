@@ -176,11 +176,12 @@ impl Liveness {
         self.last_sent = now;
     }
 
-    /// Books the answer to a PING.
-    pub fn on_pong(&mut self, now: Instant, payload: u64) {
-        if let Some(ping) = self.ping.take_if(|ping| ping.payload == payload) {
-            self.rtt.sample(now.saturating_duration_since(ping.sent_at));
-        }
+    /// Books the answer to a PING. Returns the round trip if it was the newest one's.
+    pub fn on_pong(&mut self, now: Instant, payload: u64) -> Option<Duration> {
+        let ping = self.ping.take_if(|ping| ping.payload == payload)?;
+        let rtt = now.saturating_duration_since(ping.sent_at);
+        self.rtt.sample(rtt);
+        Some(rtt)
     }
 
     /// After a verdict of death: waits on, as for a suspect, until the silence is `patience` times as long.

@@ -9,7 +9,7 @@
 //! Tables are keyed by link, never by agent id: one agent may have two links, and its id may be claimed twice.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::core::ids::StreamKey;
@@ -39,7 +39,7 @@ pub(super) enum BackendState {
 pub(super) struct Backend {
     pub(super) link: Link,
     pub(super) state: BackendState,
-    pub(super) from: Option<IpAddr>,
+    pub(super) from: Option<SocketAddr>,
     /// Empty before HELLO.
     pub(super) agent_id: String,
     pub(super) accepted_at: Instant,
@@ -57,6 +57,8 @@ pub(super) struct Backend {
 pub(super) struct Proof {
     pub(super) asked_at: Instant,
     pub(super) until: Instant,
+    /// Where the newer link comes from.
+    pub(super) newer: Option<SocketAddr>,
 }
 
 impl Backend {
@@ -132,8 +134,8 @@ impl Backends {
 
     /// The link that must make room for one more stranger from this address, if they are too many: the oldest of
     /// the address, or of the one that has most.
-    pub(super) fn crowded(&self, from: Option<IpAddr>) -> Option<Key> {
-        let same = self.greetings.get(&from);
+    pub(super) fn crowded(&self, from: Option<SocketAddr>) -> Option<Key> {
+        let same = self.greetings.get(&from.map(|from| from.ip()));
         if same.is_some_and(|same| same.len() >= UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX) {
             return same?.front().copied();
         }
@@ -143,7 +145,7 @@ impl Backends {
         self.greetings.values().max_by_key(|links| links.len())?.front().copied()
     }
 
-    pub(super) fn accept(&mut self, now: Instant, conn: Key, from: Option<IpAddr>) {
+    pub(super) fn accept(&mut self, now: Instant, conn: Key, from: Option<SocketAddr>) {
         let config = LinkConfig { side: Side::Server, liveness: self.liveness, seed: self.rng.next_u64() };
         let backend = Backend {
             link: Link::accept(config, now),
@@ -157,12 +159,13 @@ impl Backends {
             prove: None,
         };
         self.unauthenticated += 1;
-        self.greetings.entry(from).or_default().push_back(conn);
+        self.greetings.entry(from.map(|from| from.ip())).or_default().push_back(conn);
         self.table.insert(conn, backend);
     }
 
-    fn greeting_over(&mut self, conn: Key, from: Option<IpAddr>) {
+    fn greeting_over(&mut self, conn: Key, from: Option<SocketAddr>) {
         self.unauthenticated -= 1;
+        let from = from.map(|from| from.ip());
         if let Some(same) = self.greetings.get_mut(&from) {
             same.retain(|&key| key != conn);
             if same.is_empty() {

@@ -1,11 +1,12 @@
 //! Agents' links: greeting, events, health, loss.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tautline_wire::{GoAway, GoAwayCode, Hello, Welcome};
 
 use super::backend::{BackendState, Proof};
-use super::{Frontend, Server, State, TimerOwner, peer_name};
+use super::{Frontend, Server, State, TimerOwner, name_of, peer_name};
 use crate::core::metrics::ClosedBy;
 use crate::core::mux::LinkEvent;
 use crate::core::note::{Level, Quoted, Seconds};
@@ -37,13 +38,13 @@ impl Server {
         if self.drain.is_some() {
             backend.link.drain();
         }
-        let peer = peer_name(backend);
+        let (peer, from) = (peer_name(backend), backend.from);
         let older = self.backends.set_ready(conn, &hello.agent_id);
         self.metrics.common.links_up.inc();
         self.effects.push_back(Effect::Transmit { link: conn });
         self.note(Level::Info, format!("msg=\"link up\" agent={} peer={peer}", Quoted(&hello.agent_id)));
         for old in older {
-            self.ask_for_proof(now, old);
+            self.ask_for_proof(now, old, from);
         }
         for conn in std::mem::take(&mut self.waiting) {
             if let Some(Frontend { state: State::Dialing(dial), .. }) = self.frontends.get_mut(conn) {
@@ -54,11 +55,11 @@ impl Server {
     }
 
     /// A newer link of the same agent id came: this one answers a PING in time or goes.
-    pub(super) fn ask_for_proof(&mut self, now: Instant, conn: Key) {
+    pub(super) fn ask_for_proof(&mut self, now: Instant, conn: Key, newer: Option<SocketAddr>) {
         let Some(backend) = self.backends.get_mut(conn) else { return };
         backend.link.probe(now);
         let until = now + backend.link.liveness().suspect_limit();
-        backend.prove = Some(Proof { asked_at: now, until });
+        backend.prove = Some(Proof { asked_at: now, until, newer });
         self.effects.push_back(Effect::Transmit { link: conn });
         self.retime_backend(conn);
     }
@@ -77,8 +78,9 @@ impl Server {
             "duplicate_agent",
             Level::Warn,
             format!(
-                "msg=\"two live links with one agent id; give each agent its own --agent-id\" agent={} older_peer={peer}",
-                Quoted(&agent)
+                "msg=\"two live links with one agent id; give each agent its own --agent-id\" agent={} older_peer={peer} newer_peer={}",
+                Quoted(&agent),
+                name_of(proof.newer)
             ),
         );
     }

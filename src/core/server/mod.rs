@@ -11,7 +11,7 @@ mod report;
 mod tests;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tautline_wire::{CloseCode, DialFailure, GoAway, GoAwayCode};
@@ -67,7 +67,7 @@ struct Frontend {
     state: State,
     timer: TimerSlot,
     /// Nobody knows who is on a Unix socket.
-    from: Option<IpAddr>,
+    from: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -434,7 +434,7 @@ fn peer_name(backend: &Backend) -> String {
     name_of(backend.from)
 }
 
-fn name_of(from: Option<IpAddr>) -> String {
+fn name_of(from: Option<SocketAddr>) -> String {
     from.map_or_else(|| "unix".to_owned(), |from| from.to_string())
 }
 
@@ -443,7 +443,7 @@ impl Role for Server {
         self.backends.link(conn)
     }
 
-    fn on_accept(&mut self, now: Instant, door: Door, conn: Key, from: Option<IpAddr>) -> bool {
+    fn on_accept(&mut self, now: Instant, door: Door, conn: Key, from: Option<SocketAddr>) -> bool {
         match door {
             Door::Agents => {
                 if let Some(oldest) = self.backends.crowded(from) {

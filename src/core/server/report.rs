@@ -36,6 +36,7 @@ impl Server {
         metrics.common.bytes_to_target.add(stats.bytes_sent);
         metrics.common.bytes_to_client.add(stats.bytes_received);
         metrics.common.frames = stats.frames;
+        metrics.common.round_trip = stats.round_trips;
         metrics.common.frames_ignored.add(["unknown_stream"], stats.frames_ignored);
         metrics.render(&gauges, &process.stats)
     }

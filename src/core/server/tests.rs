@@ -57,7 +57,7 @@ impl World {
     fn accept(&mut self, door: Door) -> Key {
         let conn = key(self.next);
         self.next += 1;
-        assert!(self.server.on_accept(self.now, door, conn, Some([10, 0, 0, 1].into())));
+        assert!(self.server.on_accept(self.now, door, conn, Some(([10, 0, 0, 1], 1).into())));
         conn
     }
 
@@ -496,7 +496,7 @@ fn silent_strangers_of_one_address_make_room_for_the_next_one() {
     for number in 0..36 {
         // Other addresses, until there are 100 in all: then the address that has most gives.
         let conn = key(5000 + number);
-        world.server.on_accept(world.now, Door::Agents, conn, Some([10, 0, 1, number as u8].into()));
+        world.server.on_accept(world.now, Door::Agents, conn, Some(([10, 0, 1, number as u8], 1).into()));
     }
     world.run();
     assert_eq!(world.server.backends.unauthenticated(), 99);
