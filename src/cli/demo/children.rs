@@ -8,6 +8,9 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
 /// Lines of a child that are kept.
 const LINES_MAX: usize = 50;
 /// Bytes of a line that are read as one.
@@ -56,6 +59,11 @@ impl Process {
     pub(super) fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
+    }
+
+    /// Sends a signal.
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(nix::sys::signal::kill(Pid::from_raw(self.child.id().cast_signed()), signal)?)
     }
 
     /// How the child ended, if it did.

@@ -1,10 +1,11 @@
-//! `tautline demo`: a server, three agents and a target on this machine, dials without a pause, and an agent
-//! that dies in the middle of it.
+//! `tautline demo`: a server, three agents and a target on this machine, dials without a pause, and agents that
+//! freeze, die and are cut off in the middle of it.
 #![expect(
     clippy::disallowed_methods,
     reason = "a person's command: it runs beside the loop, on the real clock"
 )]
 
+mod cable;
 mod children;
 mod dialer;
 mod report;
@@ -32,6 +33,8 @@ pub(super) use self::target::run as run_target;
 const SECONDS_MIN: u32 = 3;
 const SECONDS_MAX: u32 = 3600;
 const TICK: Duration = Duration::from_millis(100);
+/// A longer show has several rounds.
+const ROUND_LEN_MAX: Duration = Duration::from_secs(20);
 const LIVE_LINE_INTERVAL: Duration = Duration::from_secs(1);
 /// What a shell reports for a program that SIGINT ended.
 const EXIT_INTERRUPTED: u8 = 130;
@@ -130,7 +133,12 @@ fn perform(
     interrupt: &Interrupt,
 ) -> Result<(), DemoError> {
     let started = Instant::now();
-    let mut scenes = SCENES.iter().peekable();
+    let round = length.min(ROUND_LEN_MAX);
+    // Only whole ones: all is well again at the end of each.
+    let rounds = (0..u32::MAX).map(|number| round * number).take_while(|begin| *begin + round <= length);
+    let mut scenes = rounds
+        .flat_map(|begin| SCENES.iter().map(move |scene| (begin + round * scene.at_percent / 100, scene)))
+        .peekable();
     let mut next_live_line = started + LIVE_LINE_INTERVAL;
     loop {
         let now = Instant::now();
@@ -138,7 +146,7 @@ fn perform(
             return Err(DemoError::Interrupted);
         }
         stage.check_children()?;
-        if let Some(scene) = scenes.next_if(|scene| now >= started + length * scene.at_percent / 100) {
+        if let Some((_, scene)) = scenes.next_if(|(at, _)| now >= started + *at) {
             (scene.play)(stage, stats, console)?;
             continue;
         }

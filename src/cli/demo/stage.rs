@@ -5,7 +5,10 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
 use super::DemoError;
+use super::cable::Cable;
 use super::children::Process;
 use super::dialer::Route;
 use super::report::{Console, Stats};
@@ -13,8 +16,12 @@ use super::room::{Interrupt, Room};
 use crate::cli::certs::{self, CertOptions, CertPaths};
 
 const AGENTS: [&str; 3] = ["agent-1", "agent-2", "agent-3"];
+/// The one whose cable is pulled.
+const CUT_OFF: usize = 0;
 /// The one that dies.
 const VICTIM: usize = 1;
+/// The one that is frozen.
+const FROZEN: usize = 2;
 const START_LIMIT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(20);
 /// A killed process's kernel says so at once; this leaves room for a busy machine.
@@ -25,14 +32,48 @@ const LAST_LINES: usize = 15;
 
 /// Something that happens while dials go on.
 pub(super) struct Scene {
-    /// When, in percent of the whole show.
+    /// When, in percent of a round.
     pub(super) at_percent: u32,
     pub(super) play: fn(&mut Stage<'_>, &Stats, &Console) -> Result<(), DemoError>,
 }
 
-/// In order of time. A frozen agent (SIGSTOP) and one that is cut off belong here too.
-pub(super) const SCENES: &[Scene] =
-    &[Scene { at_percent: 33, play: kill_agent }, Scene { at_percent: 66, play: start_agent_again }];
+/// A round, in order of time. At its end all is well again.
+pub(super) const SCENES: &[Scene] = &[
+    Scene { at_percent: 10, play: freeze_agent },
+    Scene { at_percent: 28, play: thaw_agent },
+    Scene { at_percent: 35, play: kill_agent },
+    Scene { at_percent: 55, play: start_agent_again },
+    Scene { at_percent: 65, play: pull_cable },
+    Scene { at_percent: 83, play: plug_cable_in },
+];
+
+fn freeze_agent(stage: &mut Stage<'_>, _: &Stats, console: &Console) -> Result<(), DemoError> {
+    let name = AGENTS[FROZEN];
+    console.step(&format!(
+        "Freezing {name} (SIGSTOP): its kernel goes on acknowledging for it, so only its silence tells."
+    ));
+    stage.signal(FROZEN, Signal::SIGSTOP)
+}
+
+fn thaw_agent(stage: &mut Stage<'_>, _: &Stats, console: &Console) -> Result<(), DemoError> {
+    console.step(&format!("{} goes on, and so do the tunnels that waited for it.", AGENTS[FROZEN]));
+    stage.signal(FROZEN, Signal::SIGCONT)
+}
+
+fn pull_cable(stage: &mut Stage<'_>, _: &Stats, console: &Console) -> Result<(), DemoError> {
+    let Some(cable) = &stage.cable else {
+        console.step("An agent that is cut off from the network is shown to root only (it needs ip(8) too).");
+        return Ok(());
+    };
+    console.step(&format!("Pulling the cable of {}: no FIN, no RST, nothing.", AGENTS[CUT_OFF]));
+    cable.pull()
+}
+
+fn plug_cable_in(stage: &mut Stage<'_>, _: &Stats, console: &Console) -> Result<(), DemoError> {
+    let Some(cable) = &stage.cable else { return Ok(()) };
+    console.step(&format!("Plugging the cable of {} in again: its tunnels go on.", AGENTS[CUT_OFF]));
+    cable.plug_in()
+}
 
 fn kill_agent(stage: &mut Stage<'_>, stats: &Stats, console: &Console) -> Result<(), DemoError> {
     let name = AGENTS[VICTIM];
@@ -77,6 +118,8 @@ pub(super) struct Stage<'a> {
     program: &'a Path,
     interrupt: &'a Interrupt,
     room: Room,
+    /// For root: the way of one agent to the server.
+    cable: Option<Cable>,
 }
 
 impl<'a> Stage<'a> {
@@ -90,14 +133,16 @@ impl<'a> Stage<'a> {
             let what = what.to_owned();
             move |error| DemoError::Io(what, error)
         };
+        // First of all: what is started afterwards lives in its network.
+        let cable = Cable::lay()?;
         let room = Room::make().map_err(io("temporary directory"))?;
         console.step("Making a CA and certificates.");
-        let certs = certs::write(room.path(), &CertOptions { days: 1, ..CertOptions::default() })
+        let certs = certs::write(room.path(), &cert_options())
             .map_err(|error| DemoError::Child(error.to_string()))?;
         console.step("Starting a target (an echo server), a server and three agents.");
         let target =
             Process::start(program, "target", &["demo-target".to_owned()]).map_err(io("start the target"))?;
-        let server = Process::start(program, "server", &server_arguments(&room, &certs))
+        let server = Process::start(program, "server", &server_arguments(&room, &certs, cable.is_some()))
             .map_err(io("start the server"))?;
         let mut stage = Self {
             agents: [None, None, None],
@@ -109,6 +154,7 @@ impl<'a> Stage<'a> {
             program,
             interrupt,
             room,
+            cable,
         };
         stage.target_addr =
             stage.wait_for("the target's address", |stage| address(&stage.target, "target"))?;
@@ -135,11 +181,17 @@ impl<'a> Stage<'a> {
 
     fn start_agent(&mut self, index: usize) -> Result<(), DemoError> {
         let name = AGENTS[index];
-        let arguments = agent_arguments(name, self.server_port, &self.certs);
+        let server = if index == CUT_OFF && self.cable.is_some() { Cable::ADDRESS } else { "127.0.0.1" };
+        let arguments = agent_arguments(name, server, self.server_port, &self.certs);
         let agent = Process::start(self.program, name, &arguments)
             .map_err(|error| DemoError::Io(format!("start {name}"), error))?;
         self.agents[index] = Some(agent);
         Ok(())
+    }
+
+    fn signal(&self, index: usize, signal: Signal) -> Result<(), DemoError> {
+        let Some(agent) = &self.agents[index] else { return Ok(()) };
+        agent.signal(signal).map_err(|error| DemoError::Io(format!("{signal} to {}", AGENTS[index]), error))
     }
 
     /// Waits until `look` finds something.
@@ -206,13 +258,21 @@ fn address(process: &Process, what: &str) -> Option<SocketAddr> {
     process.address(what)?.parse().ok()
 }
 
-fn server_arguments(room: &Room, certs: &CertPaths) -> Vec<String> {
+fn cert_options() -> CertOptions {
+    let mut options = CertOptions { days: 1, ..CertOptions::default() };
+    options.hosts.push(Cable::ADDRESS.to_owned());
+    options
+}
+
+/// `alone`: nobody else is in our network, so all of its addresses are ours.
+fn server_arguments(room: &Room, certs: &CertPaths, alone: bool) -> Vec<String> {
+    let address = if alone { "0.0.0.0" } else { "127.0.0.1" };
     vec![
         "server".to_owned(),
         "--server-id=demo".to_owned(),
         format!("--uds-name={}", room.path().join("frontend.sock").display()),
         "--server-port=0".to_owned(),
-        "--agent-bind-address=127.0.0.1".to_owned(),
+        format!("--agent-bind-address={address}"),
         "--agent-port=0".to_owned(),
         "--health-bind-address=127.0.0.1".to_owned(),
         "--health-port=0".to_owned(),
@@ -223,11 +283,11 @@ fn server_arguments(room: &Room, certs: &CertPaths) -> Vec<String> {
     ]
 }
 
-fn agent_arguments(name: &str, server_port: u16, certs: &CertPaths) -> Vec<String> {
+fn agent_arguments(name: &str, server: &str, server_port: u16, certs: &CertPaths) -> Vec<String> {
     vec![
         "agent".to_owned(),
         format!("--agent-id={name}"),
-        "--proxy-server-host=127.0.0.1".to_owned(),
+        format!("--proxy-server-host={server}"),
         format!("--proxy-server-port={server_port}"),
         "--health-server-host=127.0.0.1".to_owned(),
         "--health-server-port=0".to_owned(),
