@@ -259,7 +259,7 @@ impl Agent {
     }
 
     fn look_at_drain(&mut self, now: Instant) {
-        let busy = !self.endpoints.is_empty() || self.dials.len() > 0;
+        let busy = !self.endpoints.is_empty() || !self.dials.is_empty();
         let linked = self.links.iter().any(|(_, entry)| entry.link.is_open());
         let Some(drain) = &mut self.drain else { return };
         if drain.look(now, busy).is_some() || !linked {
