@@ -34,7 +34,7 @@ use crate::net::sys::{Class, JobResult, KernelLiveness, ListenAddr, Peer, Ready,
 use crate::net::tls;
 
 pub use self::descriptors::DescriptorShares;
-pub use self::start::{StartError, run_agent, run_server};
+pub use self::start::{StartError, agent_app, run_agent, run_server};
 
 /// How links are secured.
 #[derive(Clone)]

@@ -52,7 +52,7 @@ pub fn run_server(options: ServerOptions) -> Result<(), StartError> {
     };
     let frontend_tls = frontend_tls(&options, &clock)?;
     let shares = shares(options.max_tunnels.map(u32::from))?;
-    let mut sys = new_sys(&clock)?;
+    let mut sys = new_sys(&clock, Signals::Process)?;
     let config = ServerConfig {
         server_id: options.server_id.clone(),
         server_count: options.server_count.get(),
@@ -97,6 +97,17 @@ pub fn run_server(options: ServerOptions) -> Result<(), StartError> {
 /// What kept it from starting.
 pub fn run_agent(options: AgentOptions) -> Result<(), StartError> {
     begin(&options.log, &options.notices)?;
+    let mut app = agent_app(&options, Signals::Process)?;
+    listen(&mut app, "health", &ListenAddr::Tcp(options.health_addr), None)?;
+    listen(&mut app, "admin", &ListenAddr::Tcp(options.admin_addr), None)?;
+    finish(app)
+}
+
+/// An agent that listens nowhere, for [`run_agent`] and for those that run many in one process.
+///
+/// # Errors
+/// What kept it from starting.
+pub fn agent_app(options: &AgentOptions, signals: Signals) -> Result<App<UnixSys, Agent>, StartError> {
     let clock = WallClock::default();
     let server_host = match &options.server_host {
         Host::Ip(ip) => ip.to_string(),
@@ -123,7 +134,7 @@ pub fn run_agent(options: AgentOptions) -> Result<(), StartError> {
         }
     };
     let shares = shares(options.max_tunnels.map(u32::from))?;
-    let mut sys = new_sys(&clock)?;
+    let mut sys = new_sys(&clock, signals)?;
     let config = AgentConfig {
         agent_id: options.agent_id.clone(),
         identifiers: options.identifiers.text.clone(),
@@ -137,11 +148,7 @@ pub fn run_agent(options: AgentOptions) -> Result<(), StartError> {
         seed: sys.random(),
     };
     let now = sys.now();
-    let mut app =
-        App::new(sys, Agent::new(config, now), app_config(link_tls, None, &options.liveness, clock, shares));
-    listen(&mut app, "health", &ListenAddr::Tcp(options.health_addr), None)?;
-    listen(&mut app, "admin", &ListenAddr::Tcp(options.admin_addr), None)?;
-    finish(app)
+    Ok(App::new(sys, Agent::new(config, now), app_config(link_tls, None, &options.liveness, clock, shares)))
 }
 
 fn begin(log: &LogOptions, notices: &[String]) -> Result<(), StartError> {
@@ -158,8 +165,8 @@ fn tell(notices: &[String]) {
     }
 }
 
-fn new_sys(clock: &WallClock) -> Result<UnixSys, StartError> {
-    let mut sys = UnixSys::new(Signals::Process)
+fn new_sys(clock: &WallClock, signals: Signals) -> Result<UnixSys, StartError> {
+    let mut sys = UnixSys::new(signals)
         .map_err(|error| StartError::new(format!("the event loop cannot be set up: {error}")))?;
     clock.set(sys.unix_time());
     Ok(sys)

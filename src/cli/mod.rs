@@ -128,6 +128,17 @@ fn server_options(matches: &ArgMatches) -> Result<ServerOptions, OptionsError> {
     flags.check(matches)
 }
 
+/// What the flags of `tautline agent` mean.
+///
+/// # Errors
+/// The text for the person who gave them.
+pub fn parse_agent(flags: &[String]) -> Result<AgentOptions, String> {
+    let words = ["tautline", "agent"].into_iter().map(str::to_owned).chain(flags.iter().cloned());
+    let matches = command().try_get_matches_from(words).map_err(|error| error.to_string())?;
+    let Some(("agent", matches)) = matches.subcommand() else { return Err("no agent".to_owned()) };
+    agent_options(matches).map_err(|error| error.to_string())
+}
+
 fn agent_options(matches: &ArgMatches) -> Result<AgentOptions, OptionsError> {
     let flags =
         AgentFlags::from_arg_matches(matches).map_err(|error| OptionsError::agent(error.to_string()))?;
