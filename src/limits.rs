@@ -36,9 +36,11 @@ pub const HEDGE_DELAY_MIN: Duration = Duration::from_millis(100);
 pub const PENDING_DIALS_MAX: usize = 10_000;
 /// Links that have not said HELLO yet, at most; fewer where descriptors are short. One more evicts the oldest.
 pub const UNAUTHENTICATED_LINKS_MAX: usize = 1024;
-/// Links from one address that have not said HELLO yet: one more evicts the oldest of that address, so who is silent
-/// keeps nobody behind the same NAT out.
-pub const UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX: usize = 64;
+/// The oldest of them is not evicted before it had this long ...
+pub const GREETING_PATIENCE: Duration = Duration::from_secs(1);
+/// ... and this for each that shares our one processor with it: until then newcomers wait in the kernel's backlog, so
+/// that a thousand agents that come back at once do not throw each other out.
+pub const GREETING_COST: Duration = Duration::from_millis(2);
 /// TLS handshakes advanced in one turn: one costs 0.5-2 ms, and links that live go first.
 pub const HANDSHAKES_PER_TURN: usize = 8;
 /// Connect, TLS and HELLO of a link together.
@@ -109,8 +111,9 @@ pub const LOG_INTERVAL: Duration = Duration::from_secs(10);
 pub const DESCRIPTOR_RESERVE_MIN: usize = 32;
 /// See [`DESCRIPTOR_RESERVE_MIN`]: 1024 strangers and about as many links.
 pub const DESCRIPTOR_RESERVE_MAX: usize = 2048;
-/// Clients of the health and admin ports at once, at most; one more evicts the oldest. Probes and scrapers are few.
-pub const PROBES_MAX: usize = 64;
+/// Clients of the health port at once, at most, and as many of the admin port; one more evicts the oldest. Probes and
+/// scrapers are few.
+pub const PROBES_MAX: usize = 32;
 /// When tunnels are as many as may be, a client that has not sent its head for this long makes room for a newcomer.
 pub const HEAD_PATIENCE: Duration = Duration::from_secs(1);
 /// Log lines that wait for the writer; more are counted and dropped, the loop never waits.
@@ -128,7 +131,7 @@ pub const LINK_READ_PER_TURN: usize = 512 * 1024;
 pub const LINK_WRITE_PER_TURN: usize = 512 * 1024;
 /// A pause of our own process of this length is not held against anybody.
 pub const PAUSE_MIN: Duration = Duration::from_millis(500);
-/// A listener that is out of descriptors rests this long.
+/// A listener that can take nobody, for want of descriptors or of room for strangers, rests this long.
 pub const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// When a closing socket is first asked whether its peer has everything: no edge tells.
 pub const CLOSING_POLL_MIN: Duration = Duration::from_millis(50);

@@ -15,8 +15,8 @@ use crate::net::transport::Transport;
 pub(super) enum Purpose {
     /// Connections of the role.
     Role(Door),
-    /// Probes, metrics, status.
-    Http,
+    /// Probes, metrics, status: through which of these doors.
+    Http(usize),
 }
 
 /// One direction of a tunnel's socket.
@@ -78,7 +78,7 @@ pub(super) struct Closing {
 /// What a connection is for.
 #[derive(Debug)]
 pub(super) enum Mode {
-    /// Accepts.
+    /// Accepts. Its timer runs while it rests.
     Listener(Purpose),
     /// Asked for by a role, not connected yet.
     Connecting {

@@ -9,7 +9,7 @@ pub struct DescriptorShares {
     pub tunnels: usize,
     /// Links that have not said HELLO yet.
     pub greetings: usize,
-    /// Clients of the health and admin ports.
+    /// Clients of the health port, and as many of the admin port.
     pub probes: usize,
     /// Connections of any kind: beyond it those that are closing, and whose peer reads slowly, are cut.
     pub connections: usize,
@@ -25,7 +25,7 @@ impl DescriptorShares {
         Self {
             tunnels: limit - reserve,
             greetings: (reserve / 2).clamp(1, UNAUTHENTICATED_LINKS_MAX),
-            probes: (reserve / 8).clamp(1, PROBES_MAX),
+            probes: (reserve / 16).clamp(1, PROBES_MAX),
             connections: limit - reserve / 4,
         }
     }
@@ -41,11 +41,11 @@ mod tests {
             let shares = DescriptorShares::new(limit);
             let DescriptorShares { tunnels, greetings, probes, connections } = shares;
             assert!(tunnels > 0 && greetings > 0 && probes > 0);
-            assert!(tunnels + greetings + probes < connections.max(tunnels + 1), "{limit}: {shares:?}");
+            assert!(tunnels + greetings + 2 * probes <= connections, "{limit}: {shares:?}");
             assert!((connections as u64) < limit, "{limit}: {shares:?}");
         }
         let usual = DescriptorShares::new(20_000);
-        assert_eq!((usual.tunnels, usual.greetings, usual.probes), (17_952, 1024, 64));
+        assert_eq!((usual.tunnels, usual.greetings, usual.probes), (17_952, 1024, 32));
         assert_eq!(DescriptorShares::new(64).tunnels, 32);
     }
 }

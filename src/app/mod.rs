@@ -77,12 +77,10 @@ pub struct App<S: Sys, R: Role> {
     dirty: VecDeque<Key>,
     /// Listeners with connections waiting.
     accepting: VecDeque<Key>,
-    /// Listeners out of descriptors rest until then.
-    accept_rest: Option<Instant>,
     /// Tunnels that a link left with something to do.
     unserved: Vec<Key>,
-    /// Clients of the health and admin ports.
-    probes: Roster,
+    /// Clients of each of the health and admin ports.
+    probes: Vec<Roster>,
     /// Connections on their way out.
     closing: Roster,
     timers: TimerQueue<Key>,
@@ -113,9 +111,8 @@ impl<S: Sys, R: Role> App<S, R> {
             others: VecDeque::new(),
             dirty: VecDeque::new(),
             accepting: VecDeque::new(),
-            accept_rest: None,
             unserved: Vec::new(),
-            probes: Roster::default(),
+            probes: Vec::new(),
             closing: Roster::default(),
             timers: TimerQueue::default(),
             connects: HashMap::new(),
@@ -154,7 +151,8 @@ impl<S: Sys, R: Role> App<S, R> {
     /// # Errors
     /// As [`Sys::listen`].
     pub fn listen_http(&mut self, at: &ListenAddr) -> io::Result<Sock> {
-        self.add_listener(at, Purpose::Http)
+        self.probes.push(Roster::default());
+        self.add_listener(at, Purpose::Http(self.probes.len() - 1))
     }
 
     fn add_listener(&mut self, at: &ListenAddr, purpose: Purpose) -> io::Result<Sock> {
@@ -236,13 +234,11 @@ impl<S: Sys, R: Role> App<S, R> {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let work = !(self.links.is_empty() && self.others.is_empty() && self.dirty.is_empty())
-            || (!self.accepting.is_empty() && self.accept_rest.is_none());
-        if work {
+        let queues = [&self.links, &self.others, &self.dirty, &self.accepting];
+        if queues.iter().any(|queue| !queue.is_empty()) {
             return Some(self.ended);
         }
-        let rest = if self.accepting.is_empty() { None } else { self.accept_rest };
-        [self.role.poll_timeout(), self.timers.next(), rest].into_iter().flatten().min()
+        [self.role.poll_timeout(), self.timers.next()].into_iter().flatten().min()
     }
 
     /// Puts a connection in the queue where it belongs, once.
@@ -301,51 +297,61 @@ impl<S: Sys, R: Role> App<S, R> {
 
     /// Accepts what waits, some from each listener.
     fn accept_all(&mut self) {
-        if self.accept_rest.is_some_and(|until| self.now < until) {
-            return;
-        }
-        self.accept_rest = None;
         for _ in 0..self.accepting.len() {
             let Some(key) = self.accepting.pop_front() else { return };
-            if self.accept_some(key) {
-                self.accepting.push_back(key);
-            } else if let Some(conn) = self.conns.get_mut(key) {
-                conn.queued = false;
+            match self.accept_some(key) {
+                Backlog::Waits => self.accepting.push_back(key),
+                // It counts as queued: no edge wakes it.
+                Backlog::Rests => self.set_timer(key, Some(self.now + ACCEPT_REST)),
+                Backlog::Empty => {
+                    if let Some(conn) = self.conns.get_mut(key) {
+                        conn.queued = false;
+                    }
+                }
             }
         }
     }
 
-    /// Accepts from one listener. True if more may wait.
-    fn accept_some(&mut self, listener: Key) -> bool {
+    /// Accepts from one listener.
+    fn accept_some(&mut self, listener: Key) -> Backlog {
         let Some(Conn { transport, mode: Mode::Listener(purpose), .. }) = self.conns.get(listener) else {
-            return false;
+            return Backlog::Empty;
         };
         let (sock, purpose) = (transport.sock, *purpose);
-        for _ in 0..ACCEPTS_PER_TURN {
+        let most = match purpose {
+            Purpose::Role(_) => ACCEPTS_PER_TURN,
+            // Each is read once before it can be the oldest.
+            Purpose::Http(_) => self.config.shares.probes,
+        };
+        for _ in 0..most {
+            if let Purpose::Role(door) = purpose
+                && self.role.is_full(self.now, door)
+            {
+                return Backlog::Rests;
+            }
             match self.sys.accept(sock) {
                 Ok((sock, peer)) => self.accepted(sock, &peer, purpose),
                 Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return false,
+                    io::ErrorKind::WouldBlock => return Backlog::Empty,
                     // The newcomer left again.
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset => {}
                     _ => {
                         // Out of descriptors or memory: the connection waits, and no edge will tell again.
                         self.role.on_accept_failed(self.now, &error.to_string());
                         self.pump();
-                        self.accept_rest = Some(self.now + ACCEPT_REST);
-                        return true;
+                        return Backlog::Rests;
                     }
                 },
             }
         }
-        true
+        Backlog::Waits
     }
 
     fn accepted(&mut self, sock: Sock, peer: &Peer, purpose: Purpose) {
         let (mode, class) = match purpose {
             Purpose::Role(Door::Agents) => (Mode::Link, Class::Link(self.config.kernel_liveness)),
             Purpose::Role(Door::Frontends) => (Mode::Head(Vec::new()), Class::Tunnel),
-            Purpose::Http => (Mode::Http(Vec::new()), Class::Http),
+            Purpose::Http(_) => (Mode::Http(Vec::new()), Class::Http),
         };
         let from = match peer {
             Peer::Tcp(address) => Some(*address),
@@ -365,9 +371,9 @@ impl<S: Sys, R: Role> App<S, R> {
                 }
                 taken
             }
-            Purpose::Http => {
+            Purpose::Http(door) => {
                 self.set_timer(key, Some(self.now + HEAD_TIMEOUT));
-                self.add_probe(key);
+                self.add_probe(door, key);
                 true
             }
         };
@@ -383,15 +389,13 @@ impl<S: Sys, R: Role> App<S, R> {
     }
 
     /// Notes a client of the health or admin port. Those who say nothing, or do not read, make room for the next.
-    fn add_probe(&mut self, key: Key) {
+    fn add_probe(&mut self, door: usize, key: Key) {
         let conns = &self.conns;
         let lives = |key| conns.get(key).is_some();
-        let oldest = if self.probes.count(lives) >= self.config.shares.probes {
-            self.probes.pop_oldest(lives)
-        } else {
-            None
-        };
-        self.probes.push(key, lives);
+        let roster = &mut self.probes[door];
+        let full = roster.count(lives) >= self.config.shares.probes;
+        let oldest = if full { roster.pop_oldest(lives) } else { None };
+        roster.push(key, lives);
         if let Some(oldest) = oldest {
             self.role.on_probe_evicted();
             self.discard_with_reset(oldest);
@@ -441,6 +445,14 @@ impl<S: Sys, R: Role> App<S, R> {
             self.discard(key);
         }
     }
+}
+
+/// What a listener's backlog holds after a round of accepts.
+enum Backlog {
+    Empty,
+    Waits,
+    /// Something waits that cannot be taken now.
+    Rests,
 }
 
 fn is_closing(conns: &Slots<Conn>, key: Key) -> bool {

@@ -50,6 +50,7 @@ impl<S: Sys, R: Role> App<S, R> {
         match self.conns.get(key).map(|conn| &conn.mode) {
             Some(Mode::Closing(_)) => self.serve_closing(key),
             Some(Mode::Http(_)) => self.discard(key),
+            Some(Mode::Listener(_)) => self.accepting.push_back(key),
             Some(Mode::Tunnel(_)) => self.look_for_peer(key),
             _ => {}
         }

@@ -161,6 +161,9 @@ pub trait Role {
     /// The link of a connection.
     fn link(&mut self, conn: Key) -> Option<(&mut Link, &mut WindowBudget)>;
 
+    /// Whoever connects here waits in the kernel's backlog for a moment: there is no room for one more stranger.
+    fn is_full(&self, now: Instant, door: Door) -> bool;
+
     /// Somebody connected. False: the connection is closed at once (a bound is reached).
     fn on_accept(&mut self, now: Instant, door: Door, conn: Key, from: Option<SocketAddr>) -> bool;
 

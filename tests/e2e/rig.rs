@@ -43,7 +43,9 @@ pub(crate) struct Process {
 
 impl Process {
     fn start(name: &str, args: &[String]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tautline"))
+        // The same bounds on every machine.
+        let mut child = Command::new("sh")
+            .args(["-c", "ulimit -n 4096; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tautline")])
             .args(args)
             .stderr(Stdio::piped())
             .stdout(Stdio::null())

@@ -295,6 +295,10 @@ impl Role for Agent {
         Some((&mut self.links.get_mut(conn)?.link, &mut self.budget))
     }
 
+    fn is_full(&self, _: Instant, _: Door) -> bool {
+        false
+    }
+
     fn on_accept(&mut self, _: Instant, _: Door, _: Key, _: Option<SocketAddr>) -> bool {
         debug_assert!(false, "an agent listens for nobody");
         false

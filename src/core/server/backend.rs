@@ -18,7 +18,7 @@ use crate::core::rng::Rng;
 use crate::core::timers::TimerSlot;
 use crate::key::{Key, KeyMap};
 use crate::limits::{
-    GREETING_TIMEOUT, HEDGE_DELAY_MIN, STRIKE_TIME, UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX, WINDOW_POOL_SERVER,
+    GREETING_COST, GREETING_PATIENCE, GREETING_TIMEOUT, HEDGE_DELAY_MIN, STRIKE_TIME, WINDOW_POOL_SERVER,
 };
 
 /// How far a link is.
@@ -97,6 +97,16 @@ pub(super) struct Opened {
     pub(super) hedge_delay: Duration,
 }
 
+/// Room for one more stranger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    Free,
+    /// This link goes: it had its time.
+    Of(Key),
+    /// Not now.
+    None,
+}
+
 /// All links, and what it takes to ask one of them.
 pub(super) struct Backends {
     table: KeyMap<Backend>,
@@ -132,17 +142,26 @@ impl Backends {
         }
     }
 
-    /// The link that must make room for one more stranger from this address, if they are too many: the oldest of
-    /// the address, or of the one that has most.
-    pub(super) fn crowded(&self, from: Option<SocketAddr>) -> Option<Key> {
-        let same = self.greetings.get(&from.map(|from| from.ip()));
-        if same.is_some_and(|same| same.len() >= UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX) {
-            return same?.front().copied();
-        }
+    /// Whether one more stranger finds room. The address that has most gives, so that a crowd behind one address
+    /// shuts out itself only.
+    pub(super) fn room(&self, now: Instant) -> Room {
         if self.unauthenticated < self.greetings_max {
-            return None;
+            return Room::Free;
         }
-        self.greetings.values().max_by_key(|links| links.len())?.front().copied()
+        let longest = self.greetings.values().max_by_key(|links| links.len());
+        let Some((oldest, backend)) = longest
+            .and_then(|links| links.front())
+            .and_then(|&oldest| Some((oldest, self.table.get(oldest)?)))
+        else {
+            return Room::None;
+        };
+        let sharing = u32::try_from(self.unauthenticated).unwrap_or(u32::MAX);
+        let patience = GREETING_PATIENCE + GREETING_COST.saturating_mul(sharing);
+        if now.saturating_duration_since(backend.accepted_at) < patience {
+            Room::None
+        } else {
+            Room::Of(oldest)
+        }
     }
 
     pub(super) fn accept(&mut self, now: Instant, conn: Key, from: Option<SocketAddr>) {

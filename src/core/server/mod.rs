@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tautline_wire::{CloseCode, DialFailure, GoAway, GoAwayCode};
 
-use self::backend::{Backend, Backends};
+use self::backend::{Backend, Backends, Room};
 use self::dial::{Dial, Outcome};
 use super::connect::Failure;
 use super::drain::Drain;
@@ -443,10 +443,14 @@ impl Role for Server {
         self.backends.link(conn)
     }
 
+    fn is_full(&self, now: Instant, door: Door) -> bool {
+        door == Door::Agents && self.backends.room(now) == Room::None
+    }
+
     fn on_accept(&mut self, now: Instant, door: Door, conn: Key, from: Option<SocketAddr>) -> bool {
         match door {
             Door::Agents => {
-                if let Some(oldest) = self.backends.crowded(from) {
+                if let Room::Of(oldest) = self.backends.room(now) {
                     self.metrics.common.limits_hit.inc(["unauthenticated_links"]);
                     let text = "too many links have not said HELLO: this one was the oldest";
                     self.drop_backend(now, oldest, GoAwayCode::TooMany.name(), text);

@@ -8,8 +8,8 @@ use super::*;
 use crate::core::mux::LinkEvent;
 use crate::core::testing::{End, LIVENESS, converse, effects, key, start};
 use crate::limits::{
-    ANSWER_GRACE, DIAL_TIMEOUT, DIAL_WAIT, GREETING_TIMEOUT, HEDGE_DELAY_MIN, STRIKE_TIME,
-    TARGET_CONNECT_TIMEOUT, UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX, WINDOW_INITIAL,
+    ANSWER_GRACE, DIAL_TIMEOUT, DIAL_WAIT, GREETING_COST, GREETING_PATIENCE, GREETING_TIMEOUT,
+    HEDGE_DELAY_MIN, STRIKE_TIME, TARGET_CONNECT_TIMEOUT, WINDOW_INITIAL,
 };
 
 mod drain;
@@ -486,22 +486,22 @@ fn heads_that_are_no_connect_are_answered() {
 }
 
 #[test]
-fn silent_strangers_of_one_address_make_room_for_the_next_one() {
+fn strangers_wait_outside_until_the_oldest_had_its_time_then_the_fullest_address_gives() {
     let mut world = World::new();
-    let silent: Vec<Key> =
-        (0..UNAUTHENTICATED_LINKS_PER_ADDRESS_MAX).map(|_| world.accept(Door::Agents)).collect();
-    world.agent("honest");
-    assert_eq!(world.closed(silent[0]), Some(Manner::Abort), "the oldest went");
-    assert_eq!(world.closed(silent[1]), None);
+    let full = |world: &World| world.server.is_full(world.now, Door::Agents);
+    let silent: Vec<Key> = (0..64).map(|_| world.accept(Door::Agents)).collect();
     for number in 0..36 {
-        // Other addresses, until there are 100 in all: then the address that has most gives.
         let conn = key(5000 + number);
         world.server.on_accept(world.now, Door::Agents, conn, Some(([10, 0, 1, number as u8], 1).into()));
     }
-    world.run();
-    assert_eq!(world.server.backends.unauthenticated(), 99);
-    world.agent("another");
-    assert_eq!(world.closed(silent[1]), None, "there was room for one more");
+    assert!(full(&world) && !world.server.is_full(world.now, Door::Frontends));
+    world.pass(GREETING_PATIENCE + 100 * GREETING_COST - MS);
+    assert!(full(&world), "a hundred that came at once are not thrown out for one more");
+    world.pass(MS);
+    assert!(!full(&world));
+    world.agent("honest");
+    assert_eq!((world.closed(silent[0]), world.closed(silent[1])), (Some(Manner::Abort), None));
+    assert!(!full(&world), "who said HELLO is no stranger");
     let held = world.accept(Door::Agents);
     world.accept(Door::Agents);
     world.run();
