@@ -7,5 +7,7 @@ pub mod app;
 pub mod cli;
 pub mod core;
 pub mod key;
+pub mod kube;
 pub mod limits;
 pub mod net;
+pub mod token;

@@ -102,6 +102,10 @@ pub const SWEEP_PAUSE_MIN: Duration = Duration::from_secs(1);
 pub const RESOLVER_THREADS: usize = 64;
 /// Dials that wait for a look-up; more fail at once.
 pub const RESOLVER_QUEUE_MAX: usize = 1024;
+/// Threads for files and requests to the Kubernetes API. One request takes milliseconds, or 5 s when the API is silent.
+pub const TASK_THREADS: usize = 4;
+/// Tasks that wait for one; more fail at once, and their agents come again.
+pub const TASK_QUEUE_MAX: usize = 1024;
 /// Log lines of one kind that a peer can cause, in each [`LOG_INTERVAL`]; the rest is counted.
 pub const LOG_LINES_PER_KIND: u32 = 5;
 /// See [`LOG_LINES_PER_KIND`].

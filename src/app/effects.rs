@@ -17,7 +17,9 @@ impl<S: Sys, R: Role> App<S, R> {
         while let Some(effect) = self.role.poll_effect() {
             match effect {
                 Effect::Resolve { job, host, port, link } => self.resolve(job, host, port, link),
-                Effect::CancelResolve { job } => self.sys.cancel(job.0),
+                Effect::ReadToken { job } => self.read_token(job),
+                Effect::Review { job, token } => self.review(job, token),
+                Effect::CancelJob { job } => self.sys.cancel(job.0),
                 Effect::Connect { job, to, link } => self.connect(job, to, link),
                 Effect::CancelConnect { job } => {
                     if let Some(key) = self.connects.remove(&job) {

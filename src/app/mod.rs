@@ -13,6 +13,7 @@ mod links;
 mod roster;
 mod serve;
 mod start;
+mod tokens;
 mod translate;
 
 use std::collections::{HashMap, VecDeque};
@@ -35,6 +36,7 @@ use crate::net::tls;
 
 pub use self::descriptors::DescriptorShares;
 pub use self::start::{StartError, agent_app, run_agent, run_server};
+pub use self::tokens::{ReadToken, Review, Tokens};
 
 /// How links are secured.
 #[derive(Clone)]
@@ -57,6 +59,8 @@ pub struct AppConfig {
     pub kernel_liveness: KernelLiveness,
     /// What certificates are judged by; set once a turn.
     pub clock: tls::WallClock,
+    /// Tokens of agents.
+    pub tokens: Tokens,
     /// Bounds of the tables.
     pub shares: DescriptorShares,
     /// Figures about the process, for metrics: reads /proc, so it is called only when somebody asks.
@@ -265,9 +269,16 @@ impl<S: Sys, R: Role> App<S, R> {
 
     /// Answers of helper threads, and signals.
     fn take_answers(&mut self) {
-        while let Some((id, JobResult::Resolved(result))) = self.sys.next_job() {
-            let result = result.map_err(|error| translate::resolve_failure(&error));
-            self.role.on_resolved(self.now, JobId(id), result);
+        while let Some((id, result)) = self.sys.next_job() {
+            let (now, job) = (self.now, JobId(id));
+            match result {
+                JobResult::Resolved(result) => {
+                    let result = result.map_err(|error| translate::resolve_failure(&error));
+                    self.role.on_resolved(now, job, result);
+                }
+                JobResult::Token(result) => self.role.on_token(now, job, result),
+                JobResult::Reviewed(verdict) => self.role.on_reviewed(now, job, verdict),
+            }
             self.pump();
         }
         while let Some(signal) = self.sys.next_signal() {

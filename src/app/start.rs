@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{App, AppConfig, DescriptorShares, LinkTls};
+use super::{App, AppConfig, DescriptorShares, LinkTls, ReadToken, Review, Tokens};
 use crate::cli::options::{
     AgentOptions, AgentSecurity, CertificateFiles, Frontend, Host, Liveness, LogOptions, ServerOptions,
     ServerSecurity,
@@ -14,11 +15,13 @@ use crate::core::metrics::ProcessStats;
 use crate::core::mux::LivenessConfig;
 use crate::core::role::{Door, ProcessReport, Role};
 use crate::core::server::{Server, ServerConfig};
+use crate::kube;
 use crate::net::signal::Signals;
 use crate::net::sys::{KernelLiveness, ListenAddr, Sys};
 use crate::net::tls::{self, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, WallClock};
 use crate::net::unix::UnixSys;
 use crate::net::{logger, process};
+use crate::token::Secret;
 
 /// Why a role did not start, or had to end.
 #[derive(Debug)]
@@ -48,8 +51,11 @@ pub fn run_server(options: ServerOptions) -> Result<(), StartError> {
     let link_tls = match &options.agent_security {
         AgentSecurity::Plain => LinkTls::None,
         AgentSecurity::MutualTls { files, agent_ca } => server_tls(&options, files, Some(agent_ca), &clock)?,
-        AgentSecurity::TlsWithoutClientCertificate { files } => server_tls(&options, files, None, &clock)?,
+        AgentSecurity::TlsWithoutClientCertificate { files } | AgentSecurity::Token { files, .. } => {
+            server_tls(&options, files, None, &clock)?
+        }
     };
+    let tokens = Tokens { review: review(&options.agent_security)?, read: None };
     let frontend_tls = frontend_tls(&options, &clock)?;
     let shares = shares(options.max_tunnels.map(u32::from))?;
     let mut sys = new_sys(&clock, Signals::Process)?;
@@ -62,12 +68,13 @@ pub fn run_server(options: ServerOptions) -> Result<(), StartError> {
         drain_timeout: options.graceful_shutdown_timeout,
         max_tunnels: shares.tunnels,
         greetings_max: shares.greetings,
+        reviews_tokens: tokens.review.is_some(),
         seed: sys.random(),
     };
     let mut app = App::new(
         sys,
         Server::new(config),
-        app_config(link_tls, frontend_tls, &options.liveness, clock, shares),
+        AppConfig { tokens, ..app_config(link_tls, frontend_tls, &options.liveness, clock, shares) },
     );
     listen(&mut app, "agents", &ListenAddr::Tcp(options.agent_addr), Some(Door::Agents))?;
     for frontend in &options.frontends {
@@ -144,11 +151,31 @@ pub fn agent_app(options: &AgentOptions, signals: Signals) -> Result<App<UnixSys
         redial_base: options.sync_interval,
         redial_cap: options.sync_interval_cap,
         drain_timeout: options.drain_timeout,
+        shows_token: options.token_file.is_some(),
         max_tunnels: shares.tunnels,
         seed: sys.random(),
     };
     let now = sys.now();
-    Ok(App::new(sys, Agent::new(config, now), app_config(link_tls, None, &options.liveness, clock, shares)))
+    let read = options
+        .token_file
+        .clone()
+        .map(|file| -> ReadToken { Arc::new(move || kube::read_token(&file).map(Secret::new)) });
+    let config_of_app = AppConfig {
+        tokens: Tokens { read, review: None },
+        ..app_config(link_tls, None, &options.liveness, clock, shares)
+    };
+    Ok(App::new(sys, Agent::new(config, now), config_of_app))
+}
+
+/// How tokens of agents are judged, if they are.
+fn review(security: &AgentSecurity) -> Result<Option<Review>, StartError> {
+    let AgentSecurity::Token { review, .. } = security else { return Ok(None) };
+    let reviewer = kube::Access::load(review.kubeconfig.as_deref())
+        .and_then(|access| {
+            kube::Reviewer::new(access, &review.namespace, &review.service_account, &review.audience)
+        })
+        .map_err(|error| StartError::new(format!("tokens of agents cannot be judged: {error}")))?;
+    Ok(Some(Arc::new(move |token: &Secret| reviewer.review(token.expose()))))
 }
 
 fn begin(log: &LogOptions, notices: &[String]) -> Result<(), StartError> {
@@ -264,6 +291,7 @@ fn app_config(
         frontend_tls,
         kernel_liveness: kernel_liveness(flags),
         clock,
+        tokens: Tokens::default(),
         shares,
         process: process_report,
     }

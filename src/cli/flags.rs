@@ -185,7 +185,7 @@ const EMPTY: &[&str] = &[""];
 const NO_FILES: &str = "logs go to standard error only";
 const NO_HEADER: &str = "log lines have no klog header";
 const NO_LEASES: &str = "leases are not supported yet";
-const NO_API: &str = "nothing here calls the Kubernetes API yet";
+const NO_API: &str = "requests to the Kubernetes API are few: one for each login of an agent";
 const NO_PROFILING: &str = "there is no Go profiling here";
 const NO_GRPC: &str = "it is for gRPC frontends only";
 const NO_CHANNELS: &str = "windows per stream bound what is queued";
@@ -211,8 +211,7 @@ pub(super) const ACCEPTED_SHARED: &[Accepted] = &[
     Accepted::new("enable-contention-profiling", OFF, NO_PROFILING),
     Accepted::new("xfr-channel-size", &[], NO_CHANNELS),
     Accepted::new("warn-on-channel-limit", OFF, NO_WARNING),
-    Accepted::new("kubeconfig", EMPTY, NO_API),
-    Accepted::new("kube-api-content-type", &[], NO_API),
+    Accepted::new("kube-api-content-type", &[], "JSON is spoken"),
     Accepted::new("lease-namespace", &[], NO_LEASES),
     Accepted::new("lease-label", &[], NO_LEASES),
 ];
@@ -227,6 +226,7 @@ pub(super) const ACCEPTED_SERVER: &[Accepted] = &[
 
 pub(super) const ACCEPTED_AGENT: &[Accepted] = &[
     Accepted::new("probe-interval", &[], "the state of a link is known at once"),
+    Accepted::new("kubeconfig", EMPTY, NO_LEASES),
     Accepted::new("count-server-leases", OFF, NO_LEASES),
     Accepted::new("lease-label-selector", &[], NO_LEASES),
     Accepted::new("server-count-source", &["", "default"], NO_LEASES),

@@ -127,6 +127,13 @@ pub enum AgentSecurity {
         /// Who may sign agent certificates.
         agent_ca: PathBuf,
     },
+    /// A token of a service account, that the Kubernetes API judges.
+    Token {
+        /// What the server shows.
+        files: CertificateFiles,
+        /// Who judges, and by what.
+        review: TokenReview,
+    },
     /// Nothing, but the link is encrypted (`--insecure-agents`).
     TlsWithoutClientCertificate {
         /// What the server shows.
@@ -134,6 +141,19 @@ pub enum AgentSecurity {
     },
     /// Nothing, and the link is plain TCP (`--insecure-agents` without a certificate).
     Plain,
+}
+
+/// Which tokens are agents'.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokenReview {
+    /// Namespace of the agents' account.
+    pub namespace: String,
+    /// Its name.
+    pub service_account: String,
+    /// Whom the tokens must be for.
+    pub audience: String,
+    /// Access to the API; `None` = from the pod we run in.
+    pub kubeconfig: Option<PathBuf>,
 }
 
 /// How an agent recognises its server.

@@ -7,7 +7,7 @@ use clap::{ArgMatches, Args};
 
 use super::flags::{self, KlogFlags, LivenessFlags, LogFlags};
 use super::identifiers::parse_strategies;
-use super::options::{AgentSecurity, CertificateFiles, Frontend, ServerOptions};
+use super::options::{AgentSecurity, CertificateFiles, Frontend, ServerOptions, TokenReview};
 use super::values::{self, GoDuration, Switch};
 use super::{OptionsError, tls_names};
 use crate::limits;
@@ -133,16 +133,16 @@ struct MoreFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Kubernetes")]
 struct KubernetesFlags {
-    /// Not supported yet: namespace of agents that show a service account token
+    /// Namespace of agents that show a service account token
     #[arg(long, value_name = "NAME", default_value = "")]
     agent_namespace: String,
-    /// Not supported yet: their service account
+    /// Their service account
     #[arg(long, value_name = "NAME", default_value = "")]
     agent_service_account: String,
-    /// Not supported yet: audience of their tokens
+    /// Audience of their tokens
     #[arg(long, value_name = "NAME", default_value = "")]
     authentication_audience: String,
-    /// No effect yet
+    /// Access to the Kubernetes API, which judges tokens; empty = from the pod we run in
     #[arg(long, value_name = "FILE", default_value = "")]
     kubeconfig: String,
     /// No effect yet
@@ -202,7 +202,6 @@ impl ServerFlags {
 
     fn options(&self, mut notices: Vec<String>) -> Result<ServerOptions, String> {
         self.check_mode()?;
-        self.check_tokens()?;
         self.check_accepted()?;
         let tls_min_version = tls_names::min_version(&self.tls.tls_min_version, &mut notices)?;
         let cipher_suites = tls_names::cipher_suites(&self.tls.cipher_suites, tls_min_version, &mut notices)?;
@@ -279,8 +278,8 @@ impl ServerFlags {
         }
     }
 
-    /// Authentication that is asked for and silently not there would be the worst of all.
-    fn check_tokens(&self) -> Result<(), String> {
+    /// Which tokens are agents', if agents are known by token.
+    fn token_review(&self) -> Result<Option<TokenReview>, String> {
         let flags = [
             ("--agent-namespace", &self.kubernetes.agent_namespace),
             ("--agent-service-account", &self.kubernetes.agent_service_account),
@@ -289,7 +288,7 @@ impl ServerFlags {
         let missing: Vec<&str> =
             flags.iter().filter(|(_, value)| value.is_empty()).map(|(flag, _)| *flag).collect();
         if missing.len() == flags.len() {
-            return Ok(());
+            return Ok(None);
         }
         if !missing.is_empty() {
             return Err(format!(
@@ -297,10 +296,22 @@ impl ServerFlags {
                 missing.join(" and ")
             ));
         }
-        Err("--agent-namespace, --agent-service-account and --authentication-audience: checking agents by \
-             service account token is not supported yet; remove the three flags, give agents client \
-             certificates (--agent-cert, --agent-key) and this server their CA (--cluster-ca-cert)"
-            .to_owned())
+        for (flag, given) in [
+            ("--cluster-ca-cert", !self.main.cluster_ca_cert.is_empty()),
+            ("--insecure-agents", self.tls.insecure_agents.0),
+        ] {
+            if given {
+                return Err(format!(
+                    "{flag} together with --agent-namespace: agents are known by certificate or by token, remove one"
+                ));
+            }
+        }
+        Ok(Some(TokenReview {
+            namespace: self.kubernetes.agent_namespace.clone(),
+            service_account: self.kubernetes.agent_service_account.clone(),
+            audience: self.kubernetes.authentication_audience.clone(),
+            kubeconfig: values::path(&self.kubernetes.kubeconfig),
+        }))
     }
 
     fn check_accepted(&self) -> Result<(), String> {
@@ -363,6 +374,12 @@ impl ServerFlags {
         let main = &self.main;
         let files = pair("cluster-cert", &main.cluster_cert, "cluster-key", &main.cluster_key)?;
         let agent_ca = values::path(&main.cluster_ca_cert);
+        if let Some(review) = self.token_review()? {
+            let files = files.ok_or(
+                "no --cluster-cert and --cluster-key: agents would send their tokens in the clear, and to anybody",
+            )?;
+            return Ok(AgentSecurity::Token { files, review });
+        }
         match (files, agent_ca, self.tls.insecure_agents.0) {
             (_, Some(_), true) => Err("--insecure-agents together with --cluster-ca-cert: agents either need a \
                                        certificate or not, remove one"
@@ -375,7 +392,8 @@ impl ServerFlags {
                 .to_owned()),
             (Some(_), None, false) => Err("no --cluster-ca-cert: anybody who reaches the agent port could \
                                            register as agent and get kube-apiserver's traffic; name the CA of \
-                                           the agents' certificates (or --insecure-agents for a closed network)"
+                                           the agents' certificates, or the account of their tokens (--agent-namespace, \
+                                           --agent-service-account, --authentication-audience; or --insecure-agents for a closed network)"
                 .to_owned()),
         }
     }
@@ -388,6 +406,7 @@ impl ServerFlags {
             ("cluster-cert", &self.main.cluster_cert),
             ("cluster-key", &self.main.cluster_key),
             ("cluster-ca-cert", &self.main.cluster_ca_cert),
+            ("kubeconfig", &self.kubernetes.kubeconfig),
         ])
     }
 }

@@ -78,13 +78,43 @@ const SERVER_UDS_TOKENS: &[&str] = &[
 ];
 
 #[test]
-fn manifest_of_a_server_with_tokens_is_understood_and_refused_clearly() {
-    let mut arguments = SERVER_UDS_TOKENS.to_vec();
-    arguments.push("--mode=http-connect");
-    let error = server(&arguments).unwrap_err();
-    assert!(error.starts_with("failed to validate server options with --agent-namespace"), "{error}");
-    assert!(error.contains("not supported yet") && error.contains("--cluster-ca-cert"), "{error}");
-    assert!(!error.contains('\n'), "{error}");
+fn manifest_of_a_server_with_tokens() {
+    let room = certificates();
+    let mut arguments: Vec<String> = SERVER_UDS_TOKENS
+        .iter()
+        .map(|flag| {
+            flag.replace("/etc/kubernetes/pki/apiserver", &room.path().join("server").display().to_string())
+        })
+        .map(|flag| {
+            flag.replace(
+                "/etc/kubernetes/konnectivity-server.conf",
+                &room.path().join("ca.crt").display().to_string(),
+            )
+        })
+        .collect();
+    arguments.push("--mode=http-connect".to_owned());
+    let options = server(&borrowed(&arguments)).unwrap();
+    let AgentSecurity::Token { files, review } = options.agent_security else { panic!("no tokens") };
+    assert_eq!(files.certificate, room.path().join("server.crt"));
+    assert_eq!(
+        (review.namespace.as_str(), review.service_account.as_str()),
+        ("kube-system", "konnectivity-agent")
+    );
+    assert_eq!(review.audience, "system:konnectivity-server");
+    assert_eq!(review.kubeconfig, Some(room.path().join("ca.crt")));
+    assert!(options.notices.is_empty(), "{:?}", options.notices);
+    for (more, part) in [
+        ("--cluster-ca-cert=a", "--cluster-ca-cert together with --agent-namespace"),
+        ("--insecure-agents", "--insecure-agents together with --agent-namespace"),
+    ] {
+        let mut arguments = borrowed(&arguments);
+        arguments.push(more);
+        let error = server(&arguments).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+    let plain: Vec<&str> =
+        borrowed(&arguments).into_iter().filter(|flag| !flag.starts_with("--cluster")).collect();
+    assert!(server(&plain).unwrap_err().contains("in the clear"));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::metrics::ProcessStats;
 use super::mux::{Link, LinkError, WindowBudget};
 use super::note::Note;
 use crate::key::Key;
+use crate::token::{Secret, Verdict};
 
 /// What a listener is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,8 +61,20 @@ pub enum Effect {
         /// For a link (else for a target): it goes first.
         link: bool,
     },
-    /// A look-up that is not wanted any more. An answer may come all the same.
-    CancelResolve {
+    /// Read the token file; the answer is [`Role::on_token`].
+    ReadToken {
+        /// Comes back with the answer.
+        job: JobId,
+    },
+    /// Have an agent's token judged; the answer is [`Role::on_reviewed`].
+    Review {
+        /// Comes back with the answer.
+        job: JobId,
+        /// What the agent showed.
+        token: Secret,
+    },
+    /// A look-up, a token or a verdict that is not wanted any more. An answer may come all the same.
+    CancelJob {
         /// Which.
         job: JobId,
     },
@@ -181,6 +194,12 @@ pub trait Role {
 
     /// The end of [`Effect::Resolve`].
     fn on_resolved(&mut self, now: Instant, job: JobId, result: Result<Vec<SocketAddr>, Failure>);
+
+    /// The end of [`Effect::ReadToken`], or why there is none.
+    fn on_token(&mut self, now: Instant, job: JobId, result: Result<Secret, String>);
+
+    /// The end of [`Effect::Review`].
+    fn on_reviewed(&mut self, now: Instant, job: JobId, verdict: Verdict);
 
     /// The end of [`Effect::Connect`]: a connection, or why there is none.
     fn on_connected(&mut self, now: Instant, job: JobId, result: Result<Key, Failure>);

@@ -117,8 +117,12 @@ impl End {
     }
 
     pub(crate) fn agent(now: Instant, agent_id: &str) -> Self {
+        Self::agent_saying(now, hello(agent_id))
+    }
+
+    pub(crate) fn agent_saying(now: Instant, hello: Hello) -> Self {
         let config = LinkConfig { side: Side::Agent, liveness: LIVENESS, seed: 200 };
-        Self::new(Link::connect(config, now, hello(agent_id)))
+        Self::new(Link::connect(config, now, hello))
     }
 
     /// Everything that it wants to send, or what fits in `room` once.

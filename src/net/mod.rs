@@ -7,6 +7,7 @@ pub mod process;
 pub mod readiness;
 pub mod signal;
 pub mod sys;
+pub mod tasks;
 pub mod tls;
 pub mod transport;
 pub mod unix;

@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::token::{Secret, Verdict};
+
 /// A socket of a [`Sys`]. Valid from the call that returned it until `close` or `abort`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Sock(pub u32);
@@ -112,7 +114,14 @@ pub enum Job {
 pub enum JobResult {
     /// Addresses of [`Job::Resolve`], or why there are none (`NotFound`: the name does not exist).
     Resolved(io::Result<Vec<SocketAddr>>),
+    /// A token was read, or why not.
+    Token(Result<Secret, String>),
+    /// A token was judged.
+    Reviewed(Verdict),
 }
+
+/// Other work that blocks, and ends by itself.
+pub type Task = Box<dyn FnOnce() -> JobResult + Send>;
 
 /// A process signal, as a source of the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -232,6 +241,12 @@ pub trait Sys {
     /// `WouldBlock` when the pool's queue is full.
     fn submit(&mut self, job: Job, id: u64) -> io::Result<()>;
 
-    /// Nobody waits for a job any more. Its end may come all the same.
+    /// Gives a task to helper threads of its own kind. Its end comes as a job's.
+    ///
+    /// # Errors
+    /// `WouldBlock` when too many wait.
+    fn run(&mut self, task: Task, id: u64) -> io::Result<()>;
+
+    /// Nobody waits for a job or task any more. Its end may come all the same.
     fn cancel(&mut self, id: u64);
 }

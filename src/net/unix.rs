@@ -10,6 +10,7 @@ use std::hash::BuildHasher;
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::event::Event;
@@ -20,7 +21,8 @@ use socket2::{Domain, Socket, Type};
 use self::listen::SocketFile;
 use self::table::Table;
 pub use super::signal::Signals;
-use super::sys::{Class, Hints, Job, JobResult, ListenAddr, Peer, Ready, Signal, Sock, Sys, TcpInfo};
+use super::sys::{Class, Hints, Job, JobResult, ListenAddr, Peer, Ready, Signal, Sock, Sys, Task, TcpInfo};
+use super::tasks::Tasks;
 use super::worker::Pool;
 use super::{ffi, signal};
 
@@ -48,7 +50,8 @@ pub struct UnixSys {
     events: Events,
     sockets: Table<Entry>,
     pool: Pool,
-    /// The pool rang and was not read empty since.
+    tasks: Tasks,
+    /// A helper rang and was not read empty since.
     jobs_waiting: bool,
     signals: Option<signal::Source>,
     /// The signalfd was ready and was not read empty since.
@@ -83,12 +86,13 @@ impl UnixSys {
         if let Some(source) = &signals {
             poll.registry().register(&mut SourceFd(&source.raw_fd()), SIGNALS, Interest::READABLE)?;
         }
-        let pool = Pool::new(Waker::new(poll.registry(), WAKER)?);
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_PER_POLL),
             sockets: Table::new(),
-            pool,
+            pool: Pool::new(Arc::clone(&waker)),
+            tasks: Tasks::new(waker),
             jobs_waiting: false,
             signals,
             signals_waiting: false,
@@ -147,7 +151,7 @@ impl Sys for UnixSys {
     }
 
     fn next_job(&mut self) -> Option<(u64, JobResult)> {
-        let result = self.pool.next();
+        let result = self.pool.next().or_else(|| self.tasks.next());
         self.jobs_waiting = result.is_some();
         result
     }
@@ -286,8 +290,13 @@ impl Sys for UnixSys {
         self.pool.submit(job, id)
     }
 
+    fn run(&mut self, task: Task, id: u64) -> io::Result<()> {
+        self.tasks.submit(id, task)
+    }
+
     fn cancel(&mut self, id: u64) {
         self.pool.cancel(id);
+        self.tasks.cancel(id);
     }
 }
 

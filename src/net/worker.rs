@@ -39,7 +39,7 @@ struct Shared {
     state: Mutex<State>,
     work: Condvar,
     results: Sender<(u64, JobResult)>,
-    waker: Waker,
+    waker: Arc<Waker>,
     resolve: Resolve,
 }
 
@@ -106,11 +106,11 @@ impl State {
 
 impl Pool {
     /// A pool without threads yet. `waker` is rung after each result.
-    pub(super) fn new(waker: Waker) -> Self {
+    pub(super) fn new(waker: Arc<Waker>) -> Self {
         Self::with_resolver(waker, ffi::resolve)
     }
 
-    fn with_resolver(waker: Waker, resolve: Resolve) -> Self {
+    fn with_resolver(waker: Arc<Waker>, resolve: Resolve) -> Self {
         let (sender, results) = mpsc::channel();
         let shared =
             Shared { state: Mutex::default(), work: Condvar::new(), results: sender, waker, resolve };
@@ -264,7 +264,7 @@ mod tests {
 
     fn poll_and_pool(resolve: Resolve) -> (Poll, Pool) {
         let poll = Poll::new().unwrap();
-        let waker = Waker::new(poll.registry(), Token(7)).unwrap();
+        let waker = Arc::new(Waker::new(poll.registry(), Token(7)).unwrap());
         (poll, Pool::with_resolver(waker, resolve))
     }
 
@@ -348,7 +348,8 @@ mod tests {
         let mut events = Events::with_capacity(8);
         while ports.iter().sum::<u64>() < 49 {
             poll.poll(&mut events, Some(Duration::from_secs(20))).unwrap();
-            while let Some((id, JobResult::Resolved(addresses))) = pool.next() {
+            while let Some((id, result)) = pool.next() {
+                let JobResult::Resolved(addresses) = result else { unreachable!() };
                 let port = addresses.unwrap()[0].port();
                 assert_eq!(port, if id % 2 == 0 { 2 } else { 1 });
                 ports[usize::from(port) - 1] += 1;

@@ -10,6 +10,7 @@ mod ends;
 mod front;
 mod rig;
 mod tls;
+mod tokens;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

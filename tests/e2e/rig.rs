@@ -13,6 +13,9 @@ use crate::front::Front;
 /// No wait in a test is longer; none is shorter than its condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The first of the flags that let agents in by token.
+const BY_TOKEN: &str = "--agent-namespace";
+
 /// The answer that opens a tunnel, byte by byte.
 pub(crate) const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
 
@@ -59,6 +62,17 @@ impl Process {
             }
         });
         Self { name: name.to_owned(), child, log }
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// The first log line that has `part`.
+    pub(crate) fn logged_line(&self, part: &str) -> String {
+        wait_for(&format!("{part:?} in the log of {}", self.name), || {
+            self.lines().into_iter().find(|line| line.contains(part))
+        })
     }
 
     /// What follows `before` in the first log line that has it, up to a space.
@@ -124,6 +138,8 @@ pub(crate) struct Rig {
     pub(crate) front: Front,
     pub(crate) dir: PathBuf,
     pub(crate) agents_port: u16,
+    /// Further flags of the server.
+    more: Vec<String>,
 }
 
 impl Rig {
@@ -136,6 +152,12 @@ impl Rig {
         Self::start_with(name, front, &[])
     }
 
+    /// Agents are known by token, as these flags say.
+    pub(crate) fn start_by_token(name: &str, front: Front, flags: &[&str]) -> Self {
+        assert!(flags[0].starts_with(BY_TOKEN));
+        Self::start_with(name, front, flags)
+    }
+
     /// With more flags for the server.
     pub(crate) fn start_with(name: &str, front: Front, more: &[&str]) -> Self {
         let tcp = front == Front::Tls;
@@ -146,7 +168,8 @@ impl Rig {
         let (server, agents_port) = Self::server(&dir, 0, tcp, more);
         let (health, admin) = (server.port("health"), server.port("admin"));
         let frontend = if tcp { server.port("frontends") } else { 0 };
-        Self { health, admin, frontend, front, server, dir, agents_port }
+        let more = more.iter().map(|&flag| flag.to_owned()).collect();
+        Self { health, admin, frontend, front, server, dir, agents_port, more }
     }
 
     fn server(dir: &Path, port: u16, tcp: bool, more: &[&str]) -> (Process, u16) {
@@ -156,7 +179,6 @@ impl Rig {
             "--server-port=0".to_owned(),
             format!("--cluster-cert={}", path("certs/server.crt")),
             format!("--cluster-key={}", path("certs/server.key")),
-            format!("--cluster-ca-cert={}", path("certs/ca.crt")),
             "--agent-bind-address=127.0.0.1".to_owned(),
             format!("--agent-port={port}"),
             "--health-bind-address=127.0.0.1".to_owned(),
@@ -171,6 +193,9 @@ impl Rig {
         } else {
             args.push(format!("--uds-name={}", path("front.sock")));
         }
+        if !more.first().is_some_and(|flag| flag.starts_with(BY_TOKEN)) {
+            args.push(format!("--cluster-ca-cert={}", path("certs/ca.crt")));
+        }
         args.extend(more.iter().map(|&arg| arg.to_owned()));
         let server = Process::start("server", &args);
         let port = server.port("agents");
@@ -181,7 +206,8 @@ impl Rig {
     /// Ends the server with SIGKILL and starts another one on the same port.
     pub(crate) fn restart_server(&mut self) {
         self.server.kill();
-        let (server, _) = Self::server(&self.dir, self.agents_port, false, &[]);
+        let more: Vec<&str> = self.more.iter().map(String::as_str).collect();
+        let (server, _) = Self::server(&self.dir, self.agents_port, false, &more);
         (self.admin, self.health) = (server.port("admin"), server.port("health"));
         self.server = server;
     }
@@ -198,22 +224,35 @@ impl Rig {
         self.start_agent(id, certs, &[])
     }
 
+    /// An agent without a certificate.
+    pub(crate) fn agent_by_token(&self, id: &str, file: &Path) -> Process {
+        let mut args = self.agent_args(id);
+        args.push(format!("--service-account-token-path={}", file.display()));
+        Process::start(id, &args)
+    }
+
     fn start_agent(&self, id: &str, certs: &str, more: &[&str]) -> Process {
         let path = |name: &str| self.dir.join(name).display().to_string();
-        let args = [
-            "agent".to_owned(),
-            format!("--ca-cert={}", path("certs/ca.crt")),
+        let mut args = self.agent_args(id);
+        args.extend([
             format!("--agent-cert={}", path(&format!("{certs}/agent.crt"))),
             format!("--agent-key={}", path(&format!("{certs}/agent.key"))),
+        ]);
+        args.extend(more.iter().map(|&arg| arg.to_owned()));
+        Process::start(id, &args)
+    }
+
+    fn agent_args(&self, id: &str) -> Vec<String> {
+        vec![
+            "agent".to_owned(),
+            format!("--ca-cert={}", self.dir.join("certs/ca.crt").display()),
             "--proxy-server-host=127.0.0.1".to_owned(),
             format!("--proxy-server-port={}", self.agents_port),
             format!("--agent-id={id}"),
             "--health-server-host=127.0.0.1".to_owned(),
             "--health-server-port=0".to_owned(),
             "--admin-server-port=0".to_owned(),
-        ];
-        let more = more.iter().map(|&arg| arg.to_owned());
-        Process::start(id, &args.into_iter().chain(more).collect::<Vec<_>>())
+        ]
     }
 
     pub(crate) fn agent_up(&self, id: &str) -> Process {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tautline::net::sys::{Class, Job, JobResult, ListenAddr, Peer, Ready, Signal, Sock, Sys, TcpInfo};
+use tautline::net::sys::{Class, Job, JobResult, ListenAddr, Peer, Ready, Signal, Sock, Sys, Task, TcpInfo};
 
 use crate::kernel::{Kernel, NodeId};
 
@@ -165,6 +165,10 @@ impl Sys for SimSys {
 
     fn submit(&mut self, job: Job, id: u64) -> io::Result<()> {
         self.act(|kernel, node| kernel.submit(node, job, id))
+    }
+
+    fn run(&mut self, _: Task, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::WouldBlock.into())
     }
 
     fn cancel(&mut self, id: u64) {

@@ -269,6 +269,8 @@ pub enum GoAwayCode {
     HelloTimeout = 6,
     /// The link is one too many: this server already has one of this agent.
     Duplicate = 7,
+    /// The receiver cannot judge the sender's token now, and may be able to later.
+    TryAgain = 8,
 }
 
 /// Numbers and names of a code enum from one list; the `match` makes the list complete.
@@ -331,6 +333,7 @@ codes!(GoAwayCode {
     TooMany => "too_many",
     HelloTimeout => "hello_timeout",
     Duplicate => "duplicate",
+    TryAgain => "try_again",
 });
 
 #[cfg(test)]
@@ -353,7 +356,7 @@ mod tests {
         let numbers: Vec<u16> = CloseCode::ALL.iter().map(|code| *code as u16).collect();
         assert_eq!(numbers, (0..7).collect::<Vec<_>>());
         let numbers: Vec<u16> = GoAwayCode::ALL.iter().map(|code| *code as u16).collect();
-        assert_eq!(numbers, (0..8).collect::<Vec<_>>());
+        assert_eq!(numbers, (0..9).collect::<Vec<_>>());
     }
 
     #[test]

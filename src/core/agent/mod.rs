@@ -30,6 +30,7 @@ use super::role::{AdminStep, Door, Effect, HeadStep, Lost, Manner, ProcessReport
 use super::timers::{TimerQueue, TimerSlot};
 use crate::key::{Key, KeyMap, Slots};
 use crate::limits::{LOG_INTERVAL, LOG_LINES_PER_KIND, WINDOW_POOL_AGENT};
+use crate::token::{Secret, Verdict};
 
 /// What an agent needs to know.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub struct AgentConfig {
     pub redial_cap: Duration,
     /// `--drain-timeout`: how long tunnels may go on after SIGTERM; zero ends at once.
     pub drain_timeout: Duration,
+    /// It shows a token to its server.
+    pub shows_token: bool,
     /// Targets at once, those being dialled included.
     pub max_tunnels: usize,
     /// Spreads choices; unknown to peers.
@@ -82,6 +85,7 @@ enum TimerOwner {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JobOwner {
+    Token,
     Uplink,
     Dial(Key),
 }
@@ -94,6 +98,8 @@ pub struct Agent {
     backoff: Backoff,
     /// Where the server was found last: used when its name cannot be resolved.
     last_good: Vec<SocketAddr>,
+    /// Read for the attempt that is under way.
+    token: Option<Secret>,
     links: KeyMap<ServerLink>,
     past: LinkStats,
     dials: Slots<TargetDial>,
@@ -125,6 +131,7 @@ impl Agent {
             uplink: Uplink::Waiting { until: now },
             uplink_timer: TimerSlot::default(),
             last_good: Vec::new(),
+            token: None,
             links: KeyMap::default(),
             past: LinkStats::default(),
             dials: Slots::default(),
@@ -335,16 +342,28 @@ impl Role for Agent {
         match self.jobs.remove(&job) {
             Some(JobOwner::Uplink) => self.server_resolved(now, result),
             Some(JobOwner::Dial(key)) => self.target_resolved(now, key, result),
-            None => {}
+            Some(JobOwner::Token) | None => {}
         }
+    }
+
+    fn on_token(&mut self, now: Instant, job: JobId, result: Result<Secret, String>) {
+        if self.jobs.remove(&job) == Some(JobOwner::Token) {
+            self.token_read(now, result);
+        }
+    }
+
+    fn on_reviewed(&mut self, _: Instant, _: JobId, _: Verdict) {
+        debug_assert!(false, "an agent judges no tokens");
     }
 
     fn on_connected(&mut self, now: Instant, job: JobId, result: Result<Key, Failure>) {
         match (self.jobs.remove(&job), result) {
             (Some(JobOwner::Uplink), result) => self.server_connected(now, job, result),
             (Some(JobOwner::Dial(key)), result) => self.target_connected(now, key, job, result),
-            (None, Ok(conn)) => self.effects.push_back(Effect::Close { conn, manner: Manner::Abort }),
-            (None, Err(_)) => {}
+            (Some(JobOwner::Token) | None, Ok(conn)) => {
+                self.effects.push_back(Effect::Close { conn, manner: Manner::Abort })
+            }
+            (Some(JobOwner::Token) | None, Err(_)) => {}
         }
     }
 

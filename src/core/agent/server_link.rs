@@ -15,6 +15,7 @@ use crate::core::role::{Effect, Manner};
 use crate::core::timers::TimerSlot;
 use crate::key::Key;
 use crate::limits::{GREETING_TIMEOUT, LINK_CONNECT_TIMEOUT, SERVER_PATIENCE, WINDOW_INITIAL};
+use crate::token::Secret;
 
 impl Agent {
     pub(super) fn set_uplink(&mut self, uplink: Uplink) {
@@ -27,6 +28,9 @@ impl Agent {
         match &mut self.uplink {
             // Who drains opens no new link.
             Uplink::Waiting { until } if now >= *until && self.drain.is_none() => self.begin_attempt(now),
+            Uplink::ReadingToken { deadline, .. } if now >= *deadline => {
+                self.token_read(now, Err("the token file was not read within 10 s".to_owned()));
+            }
             Uplink::Resolving { deadline, .. } if now >= *deadline => {
                 self.server_resolved(
                     now,
@@ -45,6 +49,29 @@ impl Agent {
     }
 
     pub(super) fn begin_attempt(&mut self, now: Instant) {
+        if !self.config.shows_token {
+            return self.look_up_server(now);
+        }
+        let job = self.new_job(JobOwner::Token);
+        self.set_uplink(Uplink::ReadingToken { job, deadline: now + GREETING_TIMEOUT });
+        self.effects.push_back(Effect::ReadToken { job });
+    }
+
+    pub(super) fn token_read(&mut self, now: Instant, result: Result<Secret, String>) {
+        let Uplink::ReadingToken { job, .. } = self.uplink else { return };
+        if self.jobs.remove(&job).is_some() {
+            self.effects.push_back(Effect::CancelJob { job });
+        }
+        match result {
+            Ok(token) => {
+                self.token = Some(token);
+                self.look_up_server(now);
+            }
+            Err(text) => self.attempt_failed(now, &text, false),
+        }
+    }
+
+    fn look_up_server(&mut self, now: Instant) {
         if let Ok(ip) = self.config.server_host.parse::<IpAddr>() {
             return self.connect_server(now, vec![SocketAddr::new(ip, self.config.server_port)]);
         }
@@ -59,7 +86,7 @@ impl Agent {
         if let Uplink::Resolving { job, .. } = self.uplink
             && self.jobs.remove(&job).is_some()
         {
-            self.effects.push_back(Effect::CancelResolve { job });
+            self.effects.push_back(Effect::CancelJob { job });
         }
         match result {
             Ok(addresses) => self.connect_server(now, addresses),
@@ -142,7 +169,7 @@ impl Agent {
             features: 0,
             agent_id: self.config.agent_id.clone(),
             identifiers: self.config.identifiers.clone(),
-            token: None,
+            token: self.token.take().map(|token| token.expose().to_owned()),
             ping_interval_ms: self
                 .config
                 .liveness
@@ -232,9 +259,9 @@ impl Agent {
         match std::mem::replace(&mut self.uplink, Uplink::Waiting { until: now }) {
             up @ Uplink::Up { .. } => self.uplink = up,
             Uplink::Waiting { .. } => {}
-            Uplink::Resolving { job, .. } => {
+            Uplink::ReadingToken { job, .. } | Uplink::Resolving { job, .. } => {
                 self.jobs.remove(&job);
-                self.effects.push_back(Effect::CancelResolve { job });
+                self.effects.push_back(Effect::CancelJob { job });
             }
             Uplink::Connecting(race) => {
                 for job in race.running() {

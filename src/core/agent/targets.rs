@@ -104,7 +104,7 @@ impl Agent {
         match &dial.progress {
             Progress::Resolving { job } => {
                 if self.jobs.remove(job).is_some() {
-                    self.effects.push_back(Effect::CancelResolve { job: *job });
+                    self.effects.push_back(Effect::CancelJob { job: *job });
                 }
             }
             Progress::Connecting(race) => {

@@ -11,6 +11,7 @@ use crate::limits::{
 
 mod drain;
 mod silence;
+mod token;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -28,6 +29,10 @@ struct World {
 
 impl World {
     fn new(server_host: &str) -> Self {
+        Self::with(server_host, false)
+    }
+
+    fn with(server_host: &str, shows_token: bool) -> Self {
         let now = start();
         let config = AgentConfig {
             agent_id: "a".to_owned(),
@@ -38,6 +43,7 @@ impl World {
             redial_base: SECOND,
             redial_cap: 10 * SECOND,
             drain_timeout: 30 * SECOND,
+            shows_token,
             max_tunnels: 3,
             seed: 1,
         };
@@ -66,7 +72,7 @@ impl World {
         }
         for effect in effects(&mut self.agent) {
             match effect {
-                Effect::CancelResolve { job } => self.left.push(job),
+                Effect::CancelJob { job } => self.left.push(job),
                 effect => self.effects.push(effect),
             }
         }

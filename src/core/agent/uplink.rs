@@ -1,8 +1,8 @@
 //! The link that an agent wants to its server: when to look the name up, connect, give up, try again.
 //!
 //! ```text
-//!            due          addresses          connected            WELCOME
-//!  Waiting ──────▶ Resolving ────▶ Connecting ────────▶ Greeting ─────────▶ Up
+//!            due                    addresses          connected            WELCOME
+//!  Waiting ──────▶ [ReadingToken ▶] Resolving ────▶ Connecting ────────▶ Greeting ─────────▶ Up
 //!     ▲               │               │                    │                │
 //!     └───────────────┴───────────────┴────────────────────┴────────────────┘  failed, refused, lost
 //! ```
@@ -23,6 +23,13 @@ pub(super) enum Uplink {
     Waiting {
         /// Then.
         until: Instant,
+    },
+    /// The token is being read, anew at each try: the kubelet replaces it.
+    ReadingToken {
+        /// The task.
+        job: JobId,
+        /// Then the attempt ends.
+        deadline: Instant,
     },
     /// The name is being looked up, anew at each try.
     Resolving {
@@ -54,7 +61,9 @@ impl Uplink {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Self::Waiting { until } => Some(*until),
-            Self::Resolving { deadline, .. } | Self::Greeting { deadline, .. } => Some(*deadline),
+            Self::ReadingToken { deadline, .. }
+            | Self::Resolving { deadline, .. }
+            | Self::Greeting { deadline, .. } => Some(*deadline),
             Self::Connecting(race) => Some(race.poll_timeout()),
             Self::Up { .. } => None,
         }
@@ -64,7 +73,10 @@ impl Uplink {
     pub(super) fn conn(&self) -> Option<Key> {
         match self {
             Self::Greeting { conn, .. } | Self::Up { conn } => Some(*conn),
-            Self::Waiting { .. } | Self::Resolving { .. } | Self::Connecting(_) => None,
+            Self::Waiting { .. }
+            | Self::ReadingToken { .. }
+            | Self::Resolving { .. }
+            | Self::Connecting(_) => None,
         }
     }
 
@@ -72,6 +84,7 @@ impl Uplink {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Waiting { .. } => "waiting",
+            Self::ReadingToken { .. } => "reading_token",
             Self::Resolving { .. } => "resolving",
             Self::Connecting(_) => "connecting",
             Self::Greeting { .. } => "greeting",

@@ -19,6 +19,8 @@ pub struct ServerMetrics {
     pub dial_failures: LabelledCounter<1>,
     /// Dials that were also sent to a further agent, by why: `hedge`, `error`, `link_lost`.
     pub dial_failovers: LabelledCounter<1>,
+    /// Agents' tokens that were judged, by result.
+    pub token_reviews: LabelledCounter<1>,
     /// Agents' connections that were accepted, before any authentication.
     pub links_accepted: Counter,
 }
@@ -32,6 +34,7 @@ impl Default for ServerMetrics {
             connection_duration: Histogram::new(LIFETIME),
             dial_failures: LabelledCounter::default(),
             dial_failovers: LabelledCounter::default(),
+            token_reviews: LabelledCounter::default(),
             links_accepted: Counter::default(),
         }
     }
@@ -121,6 +124,12 @@ impl ServerMetrics {
             "Dials also sent to a further agent, by why.",
             ["reason"],
             &self.dial_failovers,
+        );
+        text.labelled(
+            "tautline_token_reviews_total",
+            "Tokens of agents, by what became of them.",
+            ["result"],
+            &self.token_reviews,
         );
         text.counter(
             "tautline_links_accepted_total",

@@ -1,10 +1,10 @@
 //! The agents' links as the server sees them: who is there, who is picked, who must prove itself.
 //!
 //! ```text
-//!            HELLO taken              DRAIN
-//!  Greeting ─────────────▶ Ready ───────────▶ Draining
-//!     │ refused, late        │ lost, GOAWAY      │
-//!     └────────────────────▶ gone ◀──────────────┘
+//!            HELLO   (token accepted)              DRAIN
+//!  Greeting ───────▶ [Reviewing ───▶] Ready ───────────▶ Draining
+//!     │ refused, late   │               │ lost, GOAWAY      │
+//!     └─────────────────┴────────────▶ gone ◀──────────────┘
 //! ```
 //! Tables are keyed by link, never by agent id: one agent may have two links, and its id may be claimed twice.
 
@@ -12,7 +12,9 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use crate::core::ids::StreamKey;
+use tautline_wire::Hello;
+
+use crate::core::ids::{JobId, StreamKey};
 use crate::core::mux::{Health, Link, LinkConfig, LinkStats, LivenessConfig, Side, WindowBudget};
 use crate::core::rng::Rng;
 use crate::core::timers::TimerSlot;
@@ -22,12 +24,21 @@ use crate::limits::{
 };
 
 /// How far a link is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum BackendState {
     /// TLS and HELLO must be through by the deadline.
     Greeting {
         /// Then the link is closed.
         deadline: Instant,
+    },
+    /// The token of its HELLO is being judged; not longer than the same deadline.
+    Reviewing {
+        /// Then the agent is asked to come again.
+        deadline: Instant,
+        /// The review.
+        job: JobId,
+        /// Its token was taken out.
+        hello: Box<Hello>,
     },
     /// Takes dials.
     Ready,
@@ -62,12 +73,17 @@ pub(super) struct Proof {
 }
 
 impl Backend {
+    /// It has not shown yet that it is an agent.
+    pub(super) fn is_stranger(&self) -> bool {
+        matches!(self.state, BackendState::Greeting { .. } | BackendState::Reviewing { .. })
+    }
+
     /// Smaller is better. Alive beats suspect, and a draining agent that lives beats one that may be dead.
     fn rank(&self, now: Instant) -> Option<u8> {
         let draining = match self.state {
             BackendState::Ready => false,
             BackendState::Draining => true,
-            BackendState::Greeting { .. } => return None,
+            BackendState::Greeting { .. } | BackendState::Reviewing { .. } => return None,
         };
         let suspect = matches!(self.link.health(), Health::Suspect { .. });
         let struck = self.struck_until.is_some_and(|until| now < until);
@@ -78,7 +94,7 @@ impl Backend {
     /// When the server wants to look at it.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let state = match self.state {
-            BackendState::Greeting { deadline } => Some(deadline),
+            BackendState::Greeting { deadline } | BackendState::Reviewing { deadline, .. } => Some(deadline),
             _ => self.prove.map(|proof| proof.until),
         };
         [state, self.link.poll_timeout().map(|(at, _)| at)].into_iter().flatten().min()
@@ -245,7 +261,7 @@ impl Backends {
     /// Takes a link out of every table; gives its streams' owners.
     pub(super) fn remove(&mut self, conn: Key) -> Option<(Backend, Vec<(StreamKey, Key)>)> {
         match self.table.get(conn)?.state {
-            BackendState::Greeting { .. } => {
+            BackendState::Greeting { .. } | BackendState::Reviewing { .. } => {
                 let from = self.table.get(conn)?.from;
                 self.greeting_over(conn, from);
             }
@@ -357,11 +373,9 @@ impl Backends {
 
     #[cfg(any(test, debug_assertions))]
     pub(super) fn check_invariants(&self) {
-        let listed =
-            self.table.iter().filter(|(_, b)| !matches!(b.state, BackendState::Greeting { .. })).count();
+        let listed = self.table.iter().filter(|(_, b)| !b.is_stranger()).count();
         assert_eq!(listed, self.candidates.len(), "candidates are the links that may be picked");
-        let greeting =
-            self.table.iter().filter(|(_, b)| matches!(b.state, BackendState::Greeting { .. })).count();
+        let greeting = self.table.iter().filter(|(_, b)| b.is_stranger()).count();
         assert_eq!(greeting, self.unauthenticated, "each greeting link is counted once");
         let listed: usize = self.greetings.values().map(VecDeque::len).sum();
         assert_eq!(greeting, listed, "and listed once");

@@ -7,6 +7,7 @@ use tautline_wire::{GoAway, GoAwayCode, Hello, Welcome};
 
 use super::backend::{BackendState, Proof};
 use super::{Frontend, Server, State, TimerOwner, name_of, peer_name};
+use crate::core::ids::JobId;
 use crate::core::metrics::ClosedBy;
 use crate::core::mux::LinkEvent;
 use crate::core::note::{Level, Quoted, Seconds};
@@ -14,9 +15,10 @@ use crate::core::role::{Effect, Manner, Role};
 use crate::core::timers::TimerQueue;
 use crate::key::Key;
 use crate::limits::WINDOW_INITIAL;
+use crate::token::{Secret, Verdict};
 
 impl Server {
-    pub(super) fn on_hello(&mut self, now: Instant, conn: Key, hello: &Hello) {
+    pub(super) fn on_hello(&mut self, now: Instant, conn: Key, mut hello: Hello) {
         let version = tautline_wire::VERSION;
         if hello.version_min > version || hello.version_max < version {
             let text = format!(
@@ -25,6 +27,47 @@ impl Server {
             );
             return self.dismiss(now, conn, GoAwayCode::Version, &text);
         }
+        let token = hello.token.take();
+        if !self.config.reviews_tokens {
+            return self.take_in(now, conn, &hello);
+        }
+        let Some(token) = token else {
+            let text = "no token: this server wants one (--service-account-token-path of the agent)";
+            self.metrics.token_reviews.inc(["missing"]);
+            return self.dismiss(now, conn, GoAwayCode::Unauthenticated, text);
+        };
+        let Some(backend) = self.backends.get_mut(conn) else { return };
+        let BackendState::Greeting { deadline } = backend.state else { return };
+        self.next_review += 1;
+        let job = JobId(self.next_review);
+        backend.state = BackendState::Reviewing { deadline, job, hello: Box::new(hello) };
+        self.reviews.insert(job, conn);
+        self.effects.push_back(Effect::Review { job, token: Secret::new(token) });
+    }
+
+    pub(super) fn on_verdict(&mut self, now: Instant, job: JobId, verdict: Verdict) {
+        let Some(conn) = self.reviews.remove(&job) else { return };
+        let (label, code, text) = match verdict {
+            Verdict::Accepted => {
+                self.metrics.token_reviews.inc(["accepted"]);
+                let Some(backend) = self.backends.get_mut(conn) else { return };
+                // Its place is taken by `Ready` in a moment.
+                let greeting = BackendState::Greeting { deadline: now };
+                if let BackendState::Reviewing { hello, .. } = std::mem::replace(&mut backend.state, greeting)
+                {
+                    self.take_in(now, conn, &hello);
+                }
+                return;
+            }
+            Verdict::Denied(text) => ("denied", GoAwayCode::Unauthenticated, text),
+            Verdict::Unavailable(text) => ("unavailable", GoAwayCode::TryAgain, text),
+        };
+        self.metrics.token_reviews.inc([label]);
+        self.dismiss(now, conn, code, &text);
+    }
+
+    fn take_in(&mut self, now: Instant, conn: Key, hello: &Hello) {
+        let version = tautline_wire::VERSION;
         let welcome = Welcome {
             version,
             features: 0,
@@ -97,7 +140,12 @@ impl Server {
         let Some((mut backend, owners)) = self.backends.remove(conn) else { return };
         self.timers.set(TimerOwner::Backend(conn), &mut backend.timer, None);
         let peer = peer_name(&backend);
-        let greeting = matches!(backend.state, BackendState::Greeting { .. });
+        let greeting = backend.is_stranger();
+        if let BackendState::Reviewing { job, .. } = backend.state
+            && self.reviews.remove(&job).is_some()
+        {
+            self.effects.push_back(Effect::CancelJob { job });
+        }
         let up_for = Seconds(now.saturating_duration_since(backend.accepted_at));
         self.metrics.common.links_down.inc([label]);
         if greeting {
@@ -130,7 +178,7 @@ impl Server {
 
     pub(super) fn on_link_event(&mut self, now: Instant, conn: Key, event: LinkEvent) {
         match event {
-            LinkEvent::Hello(hello) => self.on_hello(now, conn, &hello),
+            LinkEvent::Hello(hello) => self.on_hello(now, conn, hello),
             LinkEvent::Opened { owner, stream } => self.on_opened(now, conn, owner, stream),
             LinkEvent::DialFailed { owner, stream, failure } => {
                 self.attempt_over(now, conn, owner, stream, Some(failure));
@@ -195,10 +243,15 @@ impl Server {
     pub(super) fn on_backend_timeout(&mut self, now: Instant, conn: Key) {
         let Some(backend) = self.backends.get_mut(conn) else { return };
         TimerQueue::<TimerOwner>::fired(&mut backend.timer);
-        if let BackendState::Greeting { deadline } = backend.state
-            && now >= deadline
-        {
-            return self.dismiss(now, conn, GoAwayCode::HelloTimeout, "no HELLO within 10 s");
+        match backend.state {
+            BackendState::Greeting { deadline } if now >= deadline => {
+                return self.dismiss(now, conn, GoAwayCode::HelloTimeout, "no HELLO within 10 s");
+            }
+            BackendState::Reviewing { deadline, .. } if now >= deadline => {
+                self.metrics.token_reviews.inc(["unavailable"]);
+                return self.dismiss(now, conn, GoAwayCode::TryAgain, "the token was not judged in time");
+            }
+            _ => {}
         }
         let verdict = self.backends.link(conn).map(|(link, budget)| link.handle_timeout(now, budget));
         if let Some(Err(error)) = verdict {

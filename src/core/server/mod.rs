@@ -10,7 +10,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,7 @@ use super::role::{AdminStep, Door, Effect, HeadStep, Lost, Manner, ProcessReport
 use super::timers::{TimerQueue, TimerSlot};
 use crate::key::{Key, KeyMap};
 use crate::limits::{HEAD_PATIENCE, HEAD_TIMEOUT, LOG_INTERVAL, LOG_LINES_PER_KIND, PENDING_DIALS_MAX};
+use crate::token::{Secret, Verdict};
 
 /// What a server needs to know.
 #[derive(Debug, Clone)]
@@ -53,6 +54,8 @@ pub struct ServerConfig {
     pub max_tunnels: usize,
     /// Links that have not said HELLO yet; one more evicts the oldest.
     pub greetings_max: usize,
+    /// Agents must show a token, and it is judged.
+    pub reviews_tokens: bool,
     /// Spreads choices; unknown to peers.
     pub seed: u64,
 }
@@ -89,6 +92,9 @@ pub struct Server {
     reading: VecDeque<Key>,
     /// Frontends whose dial waits for an agent, and maybe some that do not any more.
     waiting: Vec<Key>,
+    /// Links whose token is being judged: at most as many as strangers may be.
+    reviews: HashMap<JobId, Key>,
+    next_review: u64,
     timers: TimerQueue<TimerOwner>,
     effects: VecDeque<Effect>,
     metrics: ServerMetrics,
@@ -111,6 +117,8 @@ impl Server {
             tunnels: 0,
             reading: VecDeque::new(),
             waiting: Vec::new(),
+            reviews: HashMap::new(),
+            next_review: 0,
             timers: TimerQueue::default(),
             effects: VecDeque::new(),
             metrics: ServerMetrics::default(),
@@ -545,6 +553,14 @@ impl Role for Server {
 
     fn on_resolved(&mut self, _: Instant, _: JobId, _: Result<Vec<SocketAddr>, Failure>) {
         debug_assert!(false, "a server resolves nothing");
+    }
+
+    fn on_token(&mut self, _: Instant, _: JobId, _: Result<Secret, String>) {
+        debug_assert!(false, "a server shows no token");
+    }
+
+    fn on_reviewed(&mut self, now: Instant, job: JobId, verdict: Verdict) {
+        self.on_verdict(now, job, verdict);
     }
 
     fn on_connected(&mut self, _: Instant, _: JobId, _: Result<Key, Failure>) {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use super::backend::BackendState;
+use super::backend::{Backend, BackendState};
 use super::{Server, peer_name};
 use crate::core::json::Text;
 use crate::core::metrics::ServerGauges;
@@ -13,9 +13,9 @@ use crate::core::role::ProcessReport;
 impl Server {
     /// The page of `/metrics`.
     pub(super) fn render_metrics(&self, process: &ProcessReport) -> String {
-        let count = |which: fn(BackendState, bool) -> bool| {
+        let count = |which: fn(&Backend, bool) -> bool| {
             let links = self.backends.iter().filter(|(_, backend)| {
-                which(backend.state, matches!(backend.link.health(), Health::Suspect { .. }))
+                which(backend, matches!(backend.link.health(), Health::Suspect { .. }))
             });
             links.count() as u64
         };
@@ -23,9 +23,9 @@ impl Server {
             http_connections: (self.pending_dials + self.tunnels) as u64,
             links: self.backends.len() as u64,
             links_greeting: self.backends.unauthenticated() as u64,
-            links_alive: count(|state, suspect| state == BackendState::Ready && !suspect),
-            links_suspect: count(|state, suspect| !matches!(state, BackendState::Greeting { .. }) && suspect),
-            links_draining: count(|state, suspect| state == BackendState::Draining && !suspect),
+            links_alive: count(|backend, suspect| backend.state == BackendState::Ready && !suspect),
+            links_suspect: count(|backend, suspect| !backend.is_stranger() && suspect),
+            links_draining: count(|backend, suspect| backend.state == BackendState::Draining && !suspect),
             ready_backends: vec![("default", self.backends.agents() as u64)],
             pending_dials: self.pending_dials as u64,
             tunnels: self.tunnels as u64,
@@ -66,8 +66,9 @@ impl Server {
         let mut separator = "";
         for (_, backend) in self.backends.iter() {
             let live = backend.link.liveness();
-            let state = match (backend.state, live.health()) {
+            let state = match (&backend.state, live.health()) {
                 (BackendState::Greeting { .. }, _) => "greeting",
+                (BackendState::Reviewing { .. }, _) => "reviewing",
                 (_, Health::Suspect { .. }) => "suspect",
                 (BackendState::Draining, _) => "draining",
                 (BackendState::Ready, _) => "alive",

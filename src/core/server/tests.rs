@@ -13,6 +13,7 @@ use crate::limits::{
 };
 
 mod drain;
+mod tokens;
 
 const DRAIN_LIMIT: Duration = Duration::from_secs(15);
 const MS: Duration = Duration::from_millis(1);
@@ -39,6 +40,7 @@ impl World {
             drain_timeout: DRAIN_LIMIT,
             max_tunnels: 3,
             greetings_max: 100,
+            reviews_tokens: false,
             seed: 1,
         };
         let start = start();

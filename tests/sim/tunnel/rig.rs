@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use tautline::app::{App, AppConfig, DescriptorShares, LinkTls};
+use tautline::app::{App, AppConfig, DescriptorShares, LinkTls, Tokens};
 use tautline::core::agent::{Agent, AgentConfig};
 use tautline::core::mux::LivenessConfig;
 use tautline::core::role::{AdminStep, Door, ProcessReport, Role};
@@ -175,6 +175,7 @@ fn config(link_tls: LinkTls, clock: WallClock) -> AppConfig {
             user_timeout: Duration::from_secs(20),
         },
         clock,
+        tokens: Tokens::default(),
         shares: DescriptorShares::new(4096),
         process: ProcessReport::default,
     }
@@ -205,6 +206,7 @@ fn server(mut sys: SimSys, seed: u64, security: Security) -> ServerApp {
         dial_timeout: Duration::from_secs(8),
         dial_wait: Duration::from_secs(2),
         drain_timeout: Duration::ZERO,
+        reviews_tokens: false,
         max_tunnels: 1000,
         greetings_max: 64,
         seed,
@@ -245,6 +247,7 @@ fn agent(mut sys: SimSys, id: &str, seed: u64, security: Security) -> Rc<RefCell
             redial_base: Duration::from_secs(1),
             redial_cap: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(30),
+            shows_token: false,
             max_tunnels: 1000,
             seed,
         },
