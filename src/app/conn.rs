@@ -75,6 +75,14 @@ pub(super) struct Closing {
     pub(super) pause: Duration,
 }
 
+/// A client of the health or admin port.
+#[derive(Debug)]
+pub(super) struct Probe {
+    /// What it sent.
+    pub(super) head: Vec<u8>,
+    pub(super) from: Option<SocketAddr>,
+}
+
 /// What a connection is for.
 #[derive(Debug)]
 pub(super) enum Mode {
@@ -98,7 +106,7 @@ pub(super) enum Mode {
     /// One end of a tunnel.
     Tunnel(Tunnel),
     /// A client of the health or admin port.
-    Http(Vec<u8>),
+    Http(Probe),
     /// On its way out.
     Closing(Closing),
 }

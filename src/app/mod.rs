@@ -20,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
-use self::conn::{Conn, Mode, Purpose};
+use self::conn::{Conn, Mode, Probe, Purpose};
 use self::roster::Roster;
 use crate::core::ids::JobId;
 use crate::core::mux::TransmitBuf;
@@ -359,14 +359,14 @@ impl<S: Sys, R: Role> App<S, R> {
     }
 
     fn accepted(&mut self, sock: Sock, peer: &Peer, purpose: Purpose) {
-        let (mode, class) = match purpose {
-            Purpose::Role(Door::Agents) => (Mode::Link, Class::Link(self.config.kernel_liveness)),
-            Purpose::Role(Door::Frontends) => (Mode::Head(Vec::new()), Class::Tunnel),
-            Purpose::Http(_) => (Mode::Http(Vec::new()), Class::Http),
-        };
         let from = match peer {
             Peer::Tcp(address) => Some(*address),
             Peer::Unix => None,
+        };
+        let (mode, class) = match purpose {
+            Purpose::Role(Door::Agents) => (Mode::Link, Class::Link(self.config.kernel_liveness)),
+            Purpose::Role(Door::Frontends) => (Mode::Head(Vec::new()), Class::Tunnel),
+            Purpose::Http(_) => (Mode::Http(Probe { head: Vec::new(), from }), Class::Http),
         };
         let key = self.conns.insert(Conn::accepted(sock, peer, mode));
         self.make_room();

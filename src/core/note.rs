@@ -1,6 +1,7 @@
 //! What core wants logged: one logfmt text a line (`msg="..." key=value`). `app` hands it to the logger.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 /// How loud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,12 @@ impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.3}s", self.0.as_secs_f64())
     }
+}
+
+/// How a line calls whoever is behind a connection: address and port, or `unix`.
+#[must_use]
+pub fn name_of(from: Option<SocketAddr>) -> String {
+    from.map_or_else(|| "unix".to_owned(), |from| from.to_string())
 }
 
 #[cfg(test)]

@@ -234,6 +234,9 @@ pub trait Role {
     /// A client of the health or admin port was cut, to make room for another.
     fn on_probe_evicted(&mut self);
 
+    /// A client of the health or admin port did not speak HTTP but `text`.
+    fn on_probe_refused(&mut self, now: Instant, from: Option<SocketAddr>, text: &str);
+
     /// A connection that was closing was cut, since descriptors are short.
     fn on_closing_evicted(&mut self);
 
@@ -252,4 +255,11 @@ pub enum AdminStep {
     More,
     /// The answer; the connection ends.
     Answer(Vec<u8>),
+    /// The same, to what is no request.
+    Refuse {
+        /// The answer.
+        answer: Vec<u8>,
+        /// What it was, for the log.
+        text: &'static str,
+    },
 }

@@ -23,7 +23,7 @@ use super::http::{self, admin::respond};
 use super::ids::{JobId, StreamKey};
 use super::metrics::AgentMetrics;
 use super::mux::{Link, LinkError, LinkEvent, LinkStats, LivenessConfig, WindowBudget};
-use super::note::{Level, Note, Quoted, Seconds};
+use super::note::{Level, Note, Quoted, Seconds, name_of};
 use super::ratelimit::LogLimit;
 use super::rng::Rng;
 use super::role::{AdminStep, Door, Effect, HeadStep, Lost, Manner, ProcessReport, Role};
@@ -440,6 +440,11 @@ impl Role for Agent {
         self.metrics.common.limits_hit.inc(["probes"]);
     }
 
+    fn on_probe_refused(&mut self, now: Instant, from: Option<SocketAddr>, text: &str) {
+        let line = format!("msg=\"probe refused\" client={} error={}", name_of(from), Quoted(text));
+        self.note_limited(now, "probe_refused", Level::Info, line);
+    }
+
     fn on_closing_evicted(&mut self) {
         self.metrics.common.limits_hit.inc(["closing"]);
     }
@@ -452,6 +457,5 @@ impl Role for Agent {
         let metrics = || self.render_metrics(&process());
         let status = || self.render_status(now, &process());
         respond(head, http::Role::Agent, self.is_ready(), metrics, status)
-            .map_or(AdminStep::More, AdminStep::Answer)
     }
 }

@@ -4,8 +4,9 @@
 //! port to its health port; here both simply answer.)
 
 use crate::core::http::answer::{TEXT, error, page};
-use crate::core::http::head::{Head, parse};
+use crate::core::http::head::{Head, looks_like, parse};
 use crate::core::http::{Method, Status};
+use crate::core::role::AdminStep;
 
 /// `Content-Type` of `/metrics`.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -126,18 +127,20 @@ impl Answer {
     }
 }
 
-/// The answer to the bytes of a request head; `None` while it is not complete. The pages are made only if they are
-/// asked for.
+/// What to do about the bytes of a request head. The pages are made only if they are asked for.
 pub fn respond(
     head: &[u8],
     role: Role,
     ready: bool,
     metrics: impl FnOnce() -> String,
     status: impl FnOnce() -> String,
-) -> Option<Vec<u8>> {
+) -> AdminStep {
     let request = match parse(head) {
-        Head::Partial => return None,
-        Head::Bad(status) => return Some(error(status, "")),
+        Head::Partial => return AdminStep::More,
+        Head::Bad(status) => {
+            let text = looks_like(head).unwrap_or("not an HTTP request");
+            return AdminStep::Refuse { answer: error(status, ""), text };
+        }
         Head::Complete { request, .. } => request,
     };
     let page = match Route::of(&request.target) {
@@ -147,7 +150,7 @@ pub fn respond(
         Route::Status => Answer::json(status()),
         Route::NotFound => Answer::not_found(),
     };
-    Some(page.to_bytes(request.method))
+    AdminStep::Answer(page.to_bytes(request.method))
 }
 
 #[cfg(test)]
@@ -233,5 +236,21 @@ mod tests {
                 "{role:?} {ready} {asked}"
             );
         }
+    }
+
+    #[test]
+    fn what_does_not_speak_http_is_refused_with_what_it_was() {
+        let answer = |head: &[u8]| respond(head, Role::Server, true, || unreachable!(), || unreachable!());
+        for (head, what) in [
+            (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..], "TLS"),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2"),
+            (b"\x80\x00\xff\xfe\r\n\r\n", "not an HTTP request"),
+        ] {
+            let AdminStep::Refuse { answer, text } = answer(head) else { panic!("{head:?} was taken") };
+            assert!(text.contains(what), "{text}");
+            assert!(answer.starts_with(b"HTTP/1.1 400 "), "{answer:?}");
+        }
+        assert!(matches!(answer(b"GET /healthz HTTP/1.1\r\n"), AdminStep::More));
+        assert!(matches!(answer(b"GET /healthz HTTP/1.1\r\n\r\n"), AdminStep::Answer(_)));
     }
 }

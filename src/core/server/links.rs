@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use tautline_wire::{GoAway, GoAwayCode, Hello, Welcome};
 
 use super::backend::{BackendState, Proof};
-use super::{Frontend, Server, State, TimerOwner, name_of, peer_name};
+use super::{Frontend, Server, State, TimerOwner, peer_name};
 use crate::core::ids::JobId;
 use crate::core::metrics::ClosedBy;
 use crate::core::mux::LinkEvent;
-use crate::core::note::{Level, Quoted, Seconds};
+use crate::core::note::{Level, Quoted, Seconds, name_of};
 use crate::core::role::{Effect, Manner, Role};
 use crate::core::timers::TimerQueue;
 use crate::key::Key;

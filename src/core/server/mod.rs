@@ -27,7 +27,7 @@ use super::http::{self, Method, Status, answer, dial_status};
 use super::ids::{JobId, StreamKey};
 use super::metrics::{ClosedBy, DialFailureReason, ServerMetrics};
 use super::mux::{Link, LinkError, LivenessConfig, Origin, StreamEnd, WindowBudget};
-use super::note::{Level, Note, Quoted, Seconds};
+use super::note::{Level, Note, Quoted, Seconds, name_of};
 use super::ratelimit::LogLimit;
 use super::role::{AdminStep, Door, Effect, HeadStep, Lost, Manner, ProcessReport, Role};
 use super::timers::{TimerQueue, TimerSlot};
@@ -442,10 +442,6 @@ fn peer_name(backend: &Backend) -> String {
     name_of(backend.from)
 }
 
-fn name_of(from: Option<SocketAddr>) -> String {
-    from.map_or_else(|| "unix".to_owned(), |from| from.to_string())
-}
-
 impl Role for Server {
     fn link(&mut self, conn: Key) -> Option<(&mut Link, &mut WindowBudget)> {
         self.backends.link(conn)
@@ -630,6 +626,11 @@ impl Role for Server {
         self.metrics.common.limits_hit.inc(["probes"]);
     }
 
+    fn on_probe_refused(&mut self, now: Instant, from: Option<SocketAddr>, text: &str) {
+        let line = format!("msg=\"probe refused\" client={} error={}", name_of(from), Quoted(text));
+        self.note_limited(now, "probe_refused", Level::Info, line);
+    }
+
     fn on_closing_evicted(&mut self) {
         self.metrics.common.limits_hit.inc(["closing"]);
     }
@@ -642,6 +643,5 @@ impl Role for Server {
         let metrics = || self.render_metrics(&process());
         let status = || self.render_status(now, &process());
         respond(head, http::Role::Server, self.is_ready(), metrics, status)
-            .map_or(AdminStep::More, AdminStep::Answer)
     }
 }

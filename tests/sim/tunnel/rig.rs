@@ -124,7 +124,7 @@ impl Rig {
         let report = || ProcessReport { connections: app.connections(), ..ProcessReport::default() };
         match app.role().admin(base() + self.world.now(), b"GET /status HTTP/1.1\r\n\r\n", &report) {
             AdminStep::Answer(bytes) => String::from_utf8(bytes).unwrap(),
-            AdminStep::More => panic!("a whole head"),
+            AdminStep::More | AdminStep::Refuse { .. } => panic!("a whole head"),
         }
     }
 
